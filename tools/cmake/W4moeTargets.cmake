@@ -1,0 +1,32 @@
+# Helpers that keep the CMakeLists of the folders to a line or two.
+include_guard()
+
+# Warnings and sanitizers shared by every target of the project.
+function(w4moe_target_defaults target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion)
+  if(W4MOE_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${W4MOE_SANITIZE} -fno-omit-frame-pointer)
+    target_link_options(${target} PRIVATE -fsanitize=${W4MOE_SANITIZE})
+  endif()
+endfunction()
+
+# w4moe_library(NAME [DEPENDS ...]): every .cpp below the current folder, except main.cpp.
+function(w4moe_library target)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;PRIVATE_DEPENDS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
+  add_library(${target} STATIC ${sources})
+  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${target} PUBLIC ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE_DEPENDS})
+  w4moe_target_defaults(${target})
+endfunction()
+
+# w4moe_test_suite(NAME LABELS ... DEPENDS ...): one Catch2 program from every .cpp below the current folder.
+function(w4moe_test_suite target)
+  cmake_parse_arguments(ARG "" "" "LABELS;DEPENDS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  add_executable(${target} ${sources})
+  target_link_libraries(${target} PRIVATE ${ARG_DEPENDS} Catch2::Catch2WithMain)
+  w4moe_target_defaults(${target})
+  catch_discover_tests(${target} TEST_PREFIX "${target}: " PROPERTIES LABELS "${ARG_LABELS}" SKIP_RETURN_CODE 77)
+endfunction()
