@@ -1,0 +1,69 @@
+// The planner's answer: which kernels serve which token counts, how much scratch that takes, and why.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "contract/args.h"
+#include "w4moe/device.hpp"
+#include "w4moe/problem.hpp"
+
+namespace w4moe {
+
+/// One kernel to build: its specialisation and what it is for.
+struct PlannedKernel {
+  std::string name;      ///< "fc1.n16": kind and block width, unique inside a plan
+  Variant variant;
+  std::string reason;    ///< why this tile
+};
+
+/// A range of token counts and the kernels that serve it. Ranges are ascending and cover 1..max_tokens without gaps.
+struct Bucket {
+  i64 first_tokens = 1;
+  i64 last_tokens = 1;
+  int block_rows = 8;
+  int fc1 = -1;          ///< index into Plan::kernels
+  int fc2 = -1;
+  std::string reason;    ///< why these, and why not the others
+};
+
+struct PlannedRegion {
+  std::string name;
+  Region region = Region::control;
+  i64 offset_bytes = 0;
+  i64 bytes = 0;
+  std::string lifetime;  ///< "init .. always", "route .. combine", ...
+};
+
+/// Restrictions and wishes of the caller; part of the plan's identity.
+struct PlanOptions {
+  std::vector<std::string> pins;   ///< "portable", "no-portable", "fc1.n16", ...
+};
+
+/// Immutable, safe from any thread, and pure: the same problem, device and version give the same plan everywhere.
+struct Plan {
+  Problem problem;
+  DeviceSpec device;
+  PlanOptions options;
+  std::vector<PlannedKernel> kernels;
+  int route = -1;        ///< index into kernels
+  int combine = -1;
+  std::vector<Bucket> buckets;
+  std::vector<PlannedRegion> regions;
+  ScratchLayout scratch;
+  WeightLayout weights;
+  std::vector<std::string> notes;  ///< padding waste, tails, and the like
+
+  /// Bytes of scratch that bind() asks for: exact, 64-bit, monotone in max_tokens. No CUDA call.
+  i64 required_bytes() const { return scratch.total_bytes(); }
+  i64 prepared_weight_bytes() const { return weights.total_bytes(); }
+  u64 layout() const { return layout_id(weights); }
+
+  /// The bucket that serves m tokens, 1 <= m <= max_tokens.
+  const Bucket& bucket_for(i64 tokens) const;
+};
+
+/// Decides everything about a layer on a device: pure host arithmetic, microseconds, no CUDA call.
+Result<Plan> make_plan(const Problem& problem, const DeviceSpec& device, const PlanOptions& options = {});
+
+}  // namespace w4moe

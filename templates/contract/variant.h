@@ -1,0 +1,102 @@
+// One kernel's specialisation: everything the compiler folds. A structural type, so that it is a template argument.
+// What is not here (E, m, top-k, ids and router-weight types, alpha, beta, limit, biases, strides) is a run-time argument:
+// kernels that differ only there are built once.
+#pragma once
+
+#include "contract/layout_id.h"
+#include "contract/scratch_layout.h"
+#include "contract/tail_rule.h"
+
+namespace w4moe {
+
+enum class KernelKind : u8 {
+  route,    ///< ids -> blocks of routes by expert
+  fc1,      ///< tokens x W13 -> activation -> h
+  fc2,      ///< h x W2 -> weighted route rows
+  combine,  ///< route rows -> outputs, summed over top-k in fp32 in route order
+  pack,     ///< checkpoint tensors -> packed units
+  scan,     ///< checkpoint scales -> exponent windows
+};
+
+/// Instruction set of the target. The value is 10 x compute capability.
+enum class Arch : u16 { sm_80 = 800, sm_86 = 860, sm_89 = 890, sm_90a = 900, sm_100a = 1000, sm_103a = 1030, sm_120a = 1200, sm_121a = 1210 };
+
+/// How a GEMM kernel of the portable family cuts its work. A CTA computes `tile_rows()` packed rows for one block of routes.
+struct GemmTile {
+  i32 block_rows = 8;        ///< routes (n) per block: 8, 16, 32 or 64
+  i32 warps_rows = 4;        ///< warps side by side along packed rows
+  i32 warps_k = 2;           ///< warps that share the rows and split K; their sums are added in warp order
+  i32 strips_per_warp = 1;   ///< 16-row strips each warp holds
+  i32 units_per_warp = 4;    ///< units of a stage that one warp works on: also its weight prefetch depth
+  i32 stages = 3;            ///< token stages in shared memory
+  i32 min_ctas_per_sm = 1;   ///< launch bound
+
+  constexpr bool operator==(const GemmTile&) const = default;
+
+  W4MOE_HD constexpr i32 warps() const { return warps_rows * warps_k; }
+  W4MOE_HD constexpr i32 threads() const { return warps() * static_cast<i32>(kLanes); }
+  W4MOE_HD constexpr i64 tile_strips() const { return static_cast<i64>(warps_rows) * strips_per_warp; }
+  W4MOE_HD constexpr i64 tile_rows() const { return tile_strips() * kStripRows; }
+  W4MOE_HD constexpr i64 stage_units() const { return static_cast<i64>(units_per_warp) * warps_k; }
+  W4MOE_HD constexpr i64 stage_k() const { return stage_units() * kUnitK; }
+  /// One stage of tokens: [block_rows][stage_k] 16-bit elements, 16-byte vectors swizzled inside 128-byte lines.
+  W4MOE_HD constexpr i64 stage_row_bytes() const { return stage_k() * 2; }
+  W4MOE_HD constexpr i64 stage_bytes() const { return block_rows * stage_row_bytes(); }
+  W4MOE_HD constexpr i64 pipeline_bytes() const { return stages * stage_bytes(); }
+  /// Partial sums: [warps_k][block_rows][tile_rows + pad] fp32; they reuse the stages once the last one is consumed.
+  W4MOE_HD constexpr i64 partial_row_elems() const { return tile_rows() + 4; }
+  W4MOE_HD constexpr i64 partial_plane_elems() const { return block_rows * partial_row_elems(); }
+  W4MOE_HD constexpr i64 partial_bytes() const { return warps_k * partial_plane_elems() * 4; }
+  /// Row table of the block: for each row its source row or output row, and its factor.
+  W4MOE_HD constexpr i64 row_table_offset_bytes() const { return align_up(max_of(pipeline_bytes(), partial_bytes()), 16); }
+  W4MOE_HD constexpr i64 row_table_bytes() const { return block_rows * 16; }
+  W4MOE_HD constexpr i64 shared_bytes() const { return row_table_offset_bytes() + row_table_bytes(); }
+};
+
+struct Variant {
+  KernelKind kind = KernelKind::route;
+  Arch arch = Arch::sm_90a;
+  i64 hidden = 0;        ///< 0 where the kernel does not depend on it
+  i64 intermediate = 0;  ///< likewise
+  QuantFormat format{};
+  Activation activation = Activation::silu;
+  DType dtype = DType::bf16;
+  GemmTile tile{};
+
+  constexpr bool operator==(const Variant&) const = default;
+
+  /// Hopper and later: programmatic dependent launch between the kernels of a layer.
+  W4MOE_HD constexpr bool has_pdl() const { return static_cast<u16>(arch) >= 900; }
+
+  /// Layout of the weights for one expert; offsets of further experts follow from MatrixLayout with any `experts`.
+  W4MOE_HD constexpr WeightLayout weights() const {
+    return WeightLayout{Shape{hidden, intermediate, 1, 1, 1}, format, is_gated(activation), false};
+  }
+  W4MOE_HD constexpr MatrixLayout matrix() const { return kind == KernelKind::fc2 ? weights().fc2() : weights().fc1(); }
+
+  /// Row tiles of one GEMM: the grid's x.
+  W4MOE_HD constexpr i64 row_tiles() const { return ceil_div(matrix().strips(), tile.tile_strips()); }
+
+  W4MOE_HD constexpr i32 threads() const {
+    switch (kind) {
+      case KernelKind::route: return 1024;
+      case KernelKind::fc1:
+      case KernelKind::fc2: return tile.threads();
+      default: return 256;
+    }
+  }
+  /// Dynamic shared memory that does not depend on run-time sizes.
+  W4MOE_HD constexpr i64 shared_bytes() const {
+    return kind == KernelKind::fc1 || kind == KernelKind::fc2 ? tile.shared_bytes() : 0;
+  }
+};
+
+/// Dynamic shared memory of the routing kernel: a count and a cursor per expert, and one partial sum per warp.
+W4MOE_HD constexpr i64 route_shared_bytes(i64 experts) { return (2 * experts + 2 * kLanes + 4) * 4; }
+
+/// FP4 in fp16, wide exponents and INT4: the scale multiplies the fp32 partial sums of its group instead of the weight.
+W4MOE_HD constexpr bool scales_on_accumulator(const QuantFormat& f, DType dtype) {
+  return f.is_int4() || f.wide_exponent || (f.is_mxfp4() && dtype == DType::f16);
+}
+
+}  // namespace w4moe

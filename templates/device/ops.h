@@ -1,0 +1,48 @@
+// The machine, as kernels see it: every instruction beyond plain C++ is one function here, and nothing else in templates/ touches
+// the machine. Two backends implement this interface: ops_ptx.h for NVRTC and the host model of the lock-step device, which a
+// host build selects by defining W4MOE_OPS_HEADER.
+//
+//   thread_index(), lane_index(), warp_index()      position inside the CTA (one-dimensional CTAs)
+//   block_index_x(), block_index_y()                position of the CTA in the grid
+//   grid_size_x()                                   CTAs along x
+//   shared_memory()                                 base of the CTA's dynamic shared memory, 1024-byte aligned
+//   barrier()                                       all threads of the CTA
+//   warp_sync()                                     all lanes of the warp
+//   shuffle_up(v, delta), shuffle_xor(v, mask), shuffle(v, lane)   full-warp exchange of a u32
+//   copy16_async(dst_shared, src_global, valid)     16 bytes to shared memory; bytes past `valid` (0..16) become zero and are
+//                                                   not read; both addresses 16-byte aligned
+//   copy_commit(), copy_wait<N>()                   closes a group of copies; waits until at most N groups are open
+//   load_matrix_x4(r, row)                          ldmatrix: lane l gives the address of row l % 8 of 8x8 matrix l / 8;
+//                                                   r[i] holds two 16-bit elements of matrix i, row lane / 4, columns 2 (lane % 4) ..
+//   mma_16816<T>(d, a, b0, b1)                      d[16x8] += a[16x16] b[16x8], T = bf16 or f16, fp32 accumulators
+//   load_stream_u32x4 / u32x2 / u32 / u16(p)        read-once global loads that stay out of L1; issued where they are written
+//   mul2<T>(a, b), sub2<T>(a, b)                    packed pair arithmetic, round to nearest even, subnormals kept
+//   pack2<T>(lo, hi)                                two floats to a pair, round to nearest even
+//   unpack_lo<T>(v), unpack_hi<T>(v)                exact
+//   exp2_fast(x), reciprocal_fast(x)                about 2 units in the last place
+//   tanh_precise(x), erf_precise(x)                 the library functions
+//   bits_of(float), float_of(u32)
+//   atomic_add_shared(p, v), atomic_add(p, v)       return the old value
+//   atomic_max(p, v), atomic_min(p, v), atomic_or(p, v)   u32 in global memory, result unused
+//   grid_wait(), grid_launch_next()                 programmatic dependent launch: wait for the grid before; let the next one start
+#pragma once
+
+#include "contract/prelude.h"
+#include "contract/types.h"
+
+namespace w4moe::ops {
+
+struct U32x4 {
+  u32 v[4];
+};
+struct U32x2 {
+  u32 v[2];
+};
+
+}  // namespace w4moe::ops
+
+#if defined(W4MOE_OPS_HEADER)
+#include W4MOE_OPS_HEADER
+#else
+#include "device/ops_ptx.h"
+#endif
