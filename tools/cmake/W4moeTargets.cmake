@@ -4,13 +4,18 @@ include_guard()
 # Warnings and sanitizers shared by every target of the project.
 function(w4moe_target_defaults target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion)
+  if(W4MOE_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
   if(W4MOE_SANITIZE)
-    target_compile_options(${target} PRIVATE -fsanitize=${W4MOE_SANITIZE} -fno-omit-frame-pointer)
+    # A finding of any sanitizer ends the program: a report that scrolls by in a passing test would be lost.
+    target_compile_options(${target} PRIVATE
+      -fsanitize=${W4MOE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
     target_link_options(${target} PRIVATE -fsanitize=${W4MOE_SANITIZE})
   endif()
 endfunction()
 
-# w4moe_library(NAME [DEPENDS ...]): every .cpp below the current folder, except main.cpp.
+# w4moe_library(NAME [DEPENDS ...] [PRIVATE_DEPENDS ...]): every .cpp below the current folder, except main.cpp.
 function(w4moe_library target)
   cmake_parse_arguments(ARG "" "" "DEPENDS;PRIVATE_DEPENDS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
@@ -26,11 +31,23 @@ function(w4moe_library target)
 endfunction()
 
 # w4moe_test_suite(NAME LABELS ... DEPENDS ...): one Catch2 program from every .cpp below the current folder.
+# Each test case is a test of CTest's; one that calls W4MOE_SKIP (tests/support/skip.hpp) is reported as skipped.
 function(w4moe_test_suite target)
   cmake_parse_arguments(ARG "" "" "LABELS;DEPENDS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   add_executable(${target} ${sources})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${target} PRIVATE ${ARG_DEPENDS} Catch2::Catch2WithMain)
   w4moe_target_defaults(${target})
-  catch_discover_tests(${target} TEST_PREFIX "${target}: " PROPERTIES LABELS "${ARG_LABELS}" SKIP_RETURN_CODE 77)
+  # NoTests: a name that CTest mangles (one with a semicolon) would otherwise select nothing, and pass.
+  catch_discover_tests(${target} TEST_PREFIX "${target}/" EXTRA_ARGS -w NoTests)
+  # catch_discover_tests takes no property with a list in it (two labels), so that CTest sets them when it reads the list.
+  set(properties_file ${CMAKE_CURRENT_BINARY_DIR}/${target}_properties.cmake)
+  file(WRITE ${properties_file} "\
+if(${target}_TESTS)
+  set_tests_properties(\${${target}_TESTS} PROPERTIES
+    LABELS \"${ARG_LABELS}\" SKIP_RETURN_CODE 77 ENVIRONMENT W4MOE_TEST_SKIP_CODE=77)
+endif()
+")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${properties_file})
 endfunction()
