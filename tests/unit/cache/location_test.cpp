@@ -46,7 +46,7 @@ TEST_CASE("C06: HOME unset, empty, / or missing means memory only, with a warnin
   }
 }
 
-TEST_CASE("C06: a relative XDG_CACHE_HOME is ignored; a relative or root W4MOE_CACHE_DIR is refused, not replaced") {
+TEST_CASE("C06: a relative XDG_CACHE_HOME is ignored, a relative or root W4MOE_CACHE_DIR is refused, not replaced") {
   const std::string home = std::filesystem::temp_directory_path();
   for (const char* xdg : {"cache", "./cache", "/", "//"}) {
     const Location ignored = resolve({{"XDG_CACHE_HOME", xdg}, {"HOME", home}});
