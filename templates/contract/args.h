@@ -18,7 +18,7 @@ struct RouteArgs {
   IdType id_type = IdType::i32;
   ControlRegion* control = nullptr;
   RouteCounts* counts = nullptr;
-  i32* sorted_pairs = nullptr;    ///< [valid pairs] pair = token * topk + j, grouped by expert, ascending inside an expert
+  i32* sorted_pairs = nullptr;    ///< [valid pairs] pair = token * topk + j, grouped by expert; the order inside an expert is free
   RouteBlock* blocks = nullptr;
   u32* h_amax = nullptr;          ///< cleared for every pair; null unless activations are fp16
 };

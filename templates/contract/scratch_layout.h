@@ -54,6 +54,9 @@ struct ScratchLayout {
   W4MOE_HD constexpr i64 h_stride_elems() const { return align_up(shape.intermediate, kRowVectorElems); }
   W4MOE_HD constexpr i64 route_row_stride_elems() const { return align_up(shape.hidden, kRowVectorElems); }
 
+  W4MOE_HD constexpr i64 h_row_bytes() const { return h_stride_elems() * dtype_bytes(h_dtype()); }
+  W4MOE_HD constexpr i64 route_row_bytes() const { return route_row_stride_elems() * dtype_bytes(h_dtype()); }
+
   W4MOE_HD constexpr i64 bytes_of(Region r) const {
     const i64 rows = shape.pairs(shape.max_tokens);
     switch (r) {
@@ -62,8 +65,8 @@ struct ScratchLayout {
       case Region::sorted_pairs: return rows * static_cast<i64>(sizeof(i32));
       case Region::blocks: return max_blocks * static_cast<i64>(sizeof(RouteBlock));
       case Region::h_amax: return dtype == DType::f16 ? rows * 4 : 0;
-      case Region::h: return rows * h_stride_elems() * dtype_bytes(h_dtype());
-      case Region::route_rows: return rows * route_row_stride_elems() * dtype_bytes(h_dtype());
+      case Region::h: return rows * h_row_bytes();
+      case Region::route_rows: return rows * route_row_bytes();
     }
     return 0;
   }

@@ -47,10 +47,13 @@ struct GemmTile {
   W4MOE_HD constexpr i64 partial_row_elems() const { return tile_rows() + 4; }
   W4MOE_HD constexpr i64 partial_plane_elems() const { return block_rows * partial_row_elems(); }
   W4MOE_HD constexpr i64 partial_bytes() const { return warps_k * partial_plane_elems() * 4; }
-  /// Row table of the block: for each row its source row or output row, and its factor.
+  /// Row table of the block: for each row its source row, its route and its factor.
   W4MOE_HD constexpr i64 row_table_offset_bytes() const { return align_up(max_of(pipeline_bytes(), partial_bytes()), 16); }
   W4MOE_HD constexpr i64 row_table_bytes() const { return block_rows * 16; }
-  W4MOE_HD constexpr i64 shared_bytes() const { return row_table_offset_bytes() + row_table_bytes(); }
+  /// FC2 of fp16 layers: a scale and its inverse for each row.
+  W4MOE_HD constexpr i64 row_scales_offset_bytes() const { return row_table_offset_bytes() + row_table_bytes(); }
+  W4MOE_HD constexpr i64 row_scales_bytes() const { return block_rows * 8; }
+  W4MOE_HD constexpr i64 shared_bytes() const { return row_scales_offset_bytes() + row_scales_bytes(); }
 };
 
 struct Variant {
@@ -91,8 +94,18 @@ struct Variant {
   }
 };
 
-/// Dynamic shared memory of the routing kernel: a count and a cursor per expert, and one partial sum per warp.
-W4MOE_HD constexpr i64 route_shared_bytes(i64 experts) { return (2 * experts + 2 * kLanes + 4) * 4; }
+/// CTAs of a GEMM kernel for at most `blocks` blocks of routes: row tiles of one block are neighbours, so that they share its
+/// tokens in L2. CTA x works on row tile x % row_tiles of block x / row_tiles.
+W4MOE_HD constexpr i64 gemm_grid_x(const Variant& v, i64 blocks) { return v.row_tiles() * blocks; }
+
+inline constexpr i64 kCombineThreads = 256;
+
+/// CTAs of the combine kernel along one token; CTA x works on token x / this.
+W4MOE_HD constexpr i64 combine_ctas_per_token(i64 hidden) { return ceil_div(hidden, kCombineThreads * kRowVectorElems); }
+W4MOE_HD constexpr i64 combine_grid_x(i64 hidden, i64 tokens) { return combine_ctas_per_token(hidden) * tokens; }
+
+/// Dynamic shared memory of the routing kernel: a count and a first slot per expert, and two partial sums per warp.
+W4MOE_HD constexpr i64 route_shared_bytes(i64 experts) { return (2 * experts + 2 * kLanes) * 4; }
 
 /// FP4 in fp16, wide exponents and INT4: the scale multiplies the fp32 partial sums of its group instead of the weight.
 W4MOE_HD constexpr bool scales_on_accumulator(const QuantFormat& f, DType dtype) {

@@ -41,6 +41,17 @@ W4MOE_INLINE void load_matrix_x4(u32 (&r)[4], const void* row) {
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
 }
 
+W4MOE_INLINE void store_shared_x4(void* p, const U32x4& v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
+               :: "r"(shared_address(p)), "r"(v.v[0]), "r"(v.v[1]), "r"(v.v[2]), "r"(v.v[3]) : "memory");
+}
+W4MOE_INLINE U32x4 load_shared_x4(const void* p) {
+  U32x4 r;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r.v[0]), "=r"(r.v[1]), "=r"(r.v[2]), "=r"(r.v[3]) : "r"(shared_address(p)) : "memory");
+  return r;
+}
+
 template <DType T>
 W4MOE_INLINE void mma_16816(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   if constexpr (T == DType::bf16) {
@@ -104,6 +115,17 @@ W4MOE_INLINE u32 pack2(float lo, float hi) {
   } else {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
   }
+  return d;
+}
+
+W4MOE_INLINE u32 broadcast_lo(u32 v) {
+  u32 d;
+  asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {l, l};}" : "=r"(d) : "r"(v));
+  return d;
+}
+W4MOE_INLINE u32 broadcast_hi(u32 v) {
+  u32 d;
+  asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {h, h};}" : "=r"(d) : "r"(v));
   return d;
 }
 
