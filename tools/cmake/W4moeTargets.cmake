@@ -3,7 +3,9 @@ include_guard()
 
 # Warnings and sanitizers shared by every target of the project.
 function(w4moe_target_defaults target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion)
+  # -Wshadow=local where it exists: g++'s full -Wshadow also takes an enumerator of an enum class for a shadow.
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wconversion -Wno-sign-conversion
+    $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local> $<$<CXX_COMPILER_ID:Clang>:-Wshadow>)
   if(W4MOE_WERROR)
     target_compile_options(${target} PRIVATE -Werror)
   endif()

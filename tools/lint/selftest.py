@@ -92,6 +92,7 @@ class OneDefinition(unittest.TestCase):
             "#include \"stride/a*b.h\"",
             "std::vector<std::vector<int>> strides = f();",
             "i64 stride = n * 2;  // lint: one-definition: a caller's own array, not a layout",
+            "// lint: one-definition: a caller's own array, not a layout\ni64 stride = n * 2;",
         ):
             with self.subTest(code):
                 self.assertEqual(self.lines(code), [])

@@ -62,7 +62,7 @@ def files(root, folders, suffixes=CPP_SUFFIXES):
     found = []
     for folder in folders:
         for directory, names, entries in os.walk(os.path.join(root, folder)):
-            names[:] = sorted(name for name in names if not name.startswith((".", "build", "__")))
+            names[:] = sorted(name for name in names if not name.startswith((".", "__")))
             for entry in entries:
                 if entry.endswith(suffixes):
                     found.append(os.path.relpath(os.path.join(directory, entry), root).replace(os.sep, "/"))

@@ -88,7 +88,7 @@ TEST_CASE("N31: experts around powers of two are accepted up to the stated maxim
   }
 }
 
-TEST_CASE("N03: 80 per rank is whole groups for NVFP4; MXFP4 is refused with its group named") {
+TEST_CASE("N03: 80 per rank is whole groups for NVFP4, MXFP4 is refused with its group named") {
   CHECK(verdict(with_widths(4096, 80, "nvfp4")) == "accepted");
   Problem p = with_widths(4096, 80, "mxfp4");
   CHECK(verdict(p) ==
