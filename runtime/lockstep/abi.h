@@ -1,0 +1,73 @@
+// The table through which a kernel built for the host calls the lock-step device. A kernel's shared object links to nothing:
+// the loader stores a pointer to this table in its one exported variable, w4moe_lockstep_host.
+#pragma once
+
+namespace w4moe::lockstep {
+
+/// Raised with every change of a struct below.
+inline constexpr unsigned kAbiVersion = 1;
+
+/// Where in the kernel an intrinsic was called.
+struct Site {
+  const char* file;
+  int line;
+};
+
+/// Position of the running thread; constant for the thread's life.
+struct ThreadPosition {
+  int thread;
+  int lane;
+  int warp;
+  long long block_x;
+  long long block_y;
+  long long grid_x;
+  unsigned char* shared;      ///< base of the CTA's shared memory
+  long long shared_bytes;
+};
+
+/// One 16-byte copy to shared memory that its thread has waited for; `data` has its zero fill already.
+struct LandedCopy {
+  void* dst;
+  unsigned char data[16];
+};
+
+struct ShuffleOperand {
+  unsigned value;
+  unsigned argument;   ///< delta, mask or lane
+  unsigned result;
+};
+
+struct MatrixOperand {
+  unsigned row[4];     ///< the 16 bytes at the lane's address
+  unsigned* result;    ///< four registers
+};
+
+struct MmaOperand {
+  float* d;            ///< four accumulators, read and written
+  const unsigned* a;   ///< four registers
+  unsigned b[2];
+};
+
+enum class WarpOp : unsigned char { none, warp_sync, shuffle_up, shuffle_xor, shuffle, load_matrix, mma_bf16, mma_f16 };
+
+/// Functions of the device. Each may switch to another thread before it returns; after a report none returns.
+struct Host {
+  unsigned abi_version;
+  const ThreadPosition* current;
+  void (*barrier)(Site site);
+  /// Meets the 31 other lanes; `operand` is the struct that belongs to the operation, and holds the result on return.
+  void (*warp_op)(WarpOp op, void* operand, Site site);
+  /// Checks and queues a copy whose source bytes are in data; the caller has not written dst yet.
+  void (*copy_issue)(void* dst, const void* src, int valid_bytes, const unsigned char* data, Site site);
+  void (*copy_commit)(Site site);
+  /// Next copy of the thread that must have landed for at most `open_groups` groups to stay open, or null.
+  const LandedCopy* (*copy_retire)(int open_groups, Site site);
+  /// Checks a 16-byte read of shared memory by a matrix load.
+  void (*matrix_read)(const void* row, Site site);
+  /// Where another thread may run under the random schedule.
+  void (*yield_point)();
+  /// Ends the launch with a report about the running thread.
+  void (*fail)(const char* what, Site site);
+};
+
+}  // namespace w4moe::lockstep
