@@ -62,8 +62,8 @@ struct Host {
   void (*copy_commit)(Site site);
   /// Next copy of the thread that must have landed for at most `open_groups` groups to stay open, or null.
   const LandedCopy* (*copy_retire)(int open_groups, Site site);
-  /// Checks a 16-byte read of shared memory by a matrix load.
-  void (*matrix_read)(const void* row, Site site);
+  /// Checks a 16-byte access to shared memory that the caller is about to make.
+  void (*shared_access)(const void* p, bool is_write, Site site);
   /// Where another thread may run under the random schedule.
   void (*yield_point)();
   /// Ends the launch with a report about the running thread.

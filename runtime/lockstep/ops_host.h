@@ -96,9 +96,22 @@ inline void copy_wait(W4MOE_SITE) {
   }
 }
 
+inline void store_shared_x4(void* p, const U32x4& v, W4MOE_SITE) {
+  if (!is_aligned(p, 16)) host().fail("store_shared_x4: address is not 16-byte aligned", {file, line});
+  host().shared_access(p, true, {file, line});
+  memcpy(p, &v, 16);
+}
+inline U32x4 load_shared_x4(const void* p, W4MOE_SITE) {
+  if (!is_aligned(p, 16)) host().fail("load_shared_x4: address is not 16-byte aligned", {file, line});
+  host().shared_access(p, false, {file, line});
+  U32x4 v;
+  memcpy(&v, p, 16);
+  return v;
+}
+
 inline void load_matrix_x4(u32 (&r)[4], const void* row, W4MOE_SITE) {
   if (!is_aligned(row, 16)) host().fail("load_matrix_x4: row is not 16-byte aligned", {file, line});
-  host().matrix_read(row, {file, line});
+  host().shared_access(row, false, {file, line});
   lockstep::MatrixOperand operand{{}, r};
   memcpy(operand.row, row, 16);
   host().warp_op(lockstep::WarpOp::load_matrix, &operand, {file, line});
@@ -170,6 +183,9 @@ template <DType T>
 inline float unpack_hi(u32 v) {
   return unpack_lo<T>(v >> 16);
 }
+
+inline u32 broadcast_lo(u32 v) { return (v & 0xffffu) * 0x00010001u; }
+inline u32 broadcast_hi(u32 v) { return (v >> 16) * 0x00010001u; }
 
 template <DType T>
 inline u32 pack2(float lo, float hi) {

@@ -109,7 +109,7 @@ Host& Scheduler::host() {
       },
       [](Site) { active().on_copy_commit(); },
       [](int open_groups, Site) { return active().on_copy_retire(open_groups); },
-      [](const void* row, Site site) { active().on_matrix_read(row, site); },
+      [](const void* p, bool is_write, Site site) { active().on_shared_access(p, is_write, site); },
       [] { active().on_yield(); },
       [](const char* what, Site site) {
         const IgnoreAccesses ignore;
@@ -402,14 +402,15 @@ const LandedCopy* Scheduler::on_copy_retire(int open_groups) {
   return &t.landed;
 }
 
-void Scheduler::on_matrix_read(const void* row, Site site) {
+void Scheduler::on_shared_access(const void* p, bool is_write, Site site) {
   const IgnoreAccesses ignore;
   Thread& t = *running_;
-  const std::int64_t offset = shared_offset(t, row);
+  const std::int64_t offset = shared_offset(t, p);
   if (offset < 0 || offset + 16 > spec_.shared_bytes) {
-    fail(t, fmt::format("load_matrix_x4 from offset {} of {} bytes of shared memory", offset, spec_.shared_bytes), site);
+    fail(t, fmt::format("access to offset {} of {} bytes of shared memory", offset, spec_.shared_bytes), site);
   }
-  if (const std::string fault = t.cta->lines.read(offset / 16, moment(t)); !fault.empty()) {
+  SharedLines& lines = t.cta->lines;
+  if (const std::string fault = is_write ? lines.write(offset / 16, moment(t)) : lines.read(offset / 16, moment(t)); !fault.empty()) {
     fail(t, fmt::format("{} (shared offset {})", fault, offset), site);
   }
 }

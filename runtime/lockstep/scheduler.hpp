@@ -114,7 +114,7 @@ class Scheduler {
   void on_copy_issue(void* dst, const void* src, int valid_bytes, const unsigned char* data, Site site);
   void on_copy_commit();
   const LandedCopy* on_copy_retire(int open_groups);
-  void on_matrix_read(const void* row, Site site);
+  void on_shared_access(const void* p, bool is_write, Site site);
   void on_yield();
 
   GridSpec spec_;

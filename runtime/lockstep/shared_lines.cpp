@@ -13,22 +13,33 @@ bool ordered(const Moment& before, const Moment& now) {
 
 }  // namespace
 
+/// What stands against a write of `what` now.
+std::string SharedLines::conflict(const Line& l, const Moment& now, const char* what) {
+  if (l.in_flight >= 0) return fmt::format("{} to 16 bytes that a copy of thread {} is still on its way to", what, l.in_flight);
+  const char* verb = "wrote";
+  int other = l.write.thread;
+  if (ordered(l.write, now)) {
+    if (ordered(l.read, now) && !(l.many_readers && l.read.barriers == now.barriers)) return {};
+    verb = "reads";
+    other = ordered(l.read, now) ? l.other_reader : l.read.thread;
+  }
+  return fmt::format("{} to 16 bytes that thread {} {}, with no barrier in between", what, other, verb);
+}
+
 std::string SharedLines::copy_issued(std::int64_t line, const Moment& now) {
   Line& l = lines_[static_cast<std::size_t>(line)];
-  if (l.in_flight >= 0) {
-    return fmt::format("copy16_async to 16 bytes that a copy of thread {} is still on its way to", l.in_flight);
-  }
-  if (!ordered(l.write, now)) {
-    return fmt::format("copy16_async over 16 bytes that thread {} wrote, with no barrier in between", l.write.thread);
-  }
-  if (!ordered(l.read, now)) {
-    return fmt::format("copy16_async over 16 bytes that thread {} reads, with no barrier in between", l.read.thread);
-  }
-  if (l.many_readers && l.read.barriers == now.barriers) {
-    return fmt::format("copy16_async over 16 bytes that thread {} reads, with no barrier in between", l.other_reader);
-  }
+  std::string fault = conflict(l, now, "copy16_async");
   l.in_flight = now.thread;
-  return {};
+  return fault;
+}
+
+std::string SharedLines::write(std::int64_t line, const Moment& now) {
+  Line& l = lines_[static_cast<std::size_t>(line)];
+  std::string fault = conflict(l, now, "store_shared_x4");
+  l.write = now;
+  l.read = Moment{};
+  l.many_readers = false;
+  return fault;
 }
 
 void SharedLines::copy_landed(std::int64_t line, const Moment& now) {
@@ -42,10 +53,10 @@ void SharedLines::copy_landed(std::int64_t line, const Moment& now) {
 std::string SharedLines::read(std::int64_t line, const Moment& now) {
   Line& l = lines_[static_cast<std::size_t>(line)];
   if (l.in_flight >= 0) {
-    return fmt::format("load_matrix_x4 reads 16 bytes that thread {} copies and has not waited for", l.in_flight);
+    return fmt::format("reads 16 bytes that thread {} copies and has not waited for", l.in_flight);
   }
   if (!ordered(l.write, now)) {
-    return fmt::format("load_matrix_x4 reads 16 bytes that thread {} copied, with no barrier in between", l.write.thread);
+    return fmt::format("reads 16 bytes that thread {} wrote, with no barrier in between", l.write.thread);
   }
   const bool same_interval = l.read.thread >= 0 && l.read.barriers == now.barriers;
   if (same_interval && l.read.warp != now.warp) {

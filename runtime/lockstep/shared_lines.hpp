@@ -1,6 +1,5 @@
 // What is known about each 16 bytes of a CTA's shared memory, from the accesses that go through ops.h: copies in flight, and
-// who wrote and read since the last barrier. A happens-before check of copy16_async against load_matrix and against itself;
-// plain C++ loads and stores cannot be seen here (AddressSanitizer sees those that touch a copy in flight, ThreadSanitizer all).
+// who wrote and read since the last barrier: a happens-before check among copies, matrix loads and 16-byte accesses. Plain C++ loads and stores cannot be seen here (AddressSanitizer sees those that touch a copy in flight, ThreadSanitizer all).
 #pragma once
 
 #include <cstdint>
@@ -24,6 +23,7 @@ class SharedLines {
   /// Each returns what is wrong, or an empty string. `line` is the offset into shared memory divided by 16.
   std::string copy_issued(std::int64_t line, const Moment& now);
   void copy_landed(std::int64_t line, const Moment& now);
+  std::string write(std::int64_t line, const Moment& now);
   std::string read(std::int64_t line, const Moment& now);
 
  private:
@@ -34,6 +34,7 @@ class SharedLines {
     bool many_readers = false;  // warps other than read.warp read it too in the same interval between barriers
     int other_reader = -1;
   };
+  static std::string conflict(const Line& line, const Moment& now, const char* what);
   std::vector<Line> lines_;
 };
 
