@@ -79,6 +79,8 @@ struct Variant {
 
   /// Row tiles of one GEMM: the grid's x.
   W4MOE_HD constexpr i64 row_tiles() const { return ceil_div(matrix().strips(), tile.tile_strips()); }
+  /// Strips that the last row tile holds: tile_strips() where the rows have no tail.
+  W4MOE_HD constexpr i64 last_tile_strips() const { return matrix().strips() - (row_tiles() - 1) * tile.tile_strips(); }
 
   W4MOE_HD constexpr i32 threads() const {
     switch (kind) {

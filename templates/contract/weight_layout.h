@@ -56,6 +56,8 @@ struct MatrixLayout {
   W4MOE_HD constexpr i64 k_units() const { return ceil_div(k, kUnitK); }
   W4MOE_HD constexpr i64 padded_rows() const { return strips() * kStripRows; }
   W4MOE_HD constexpr i64 padded_k() const { return k_units() * kUnitK; }
+  /// Columns of the last unit that are real: kUnitK where k has no tail.
+  W4MOE_HD constexpr i64 last_unit_k() const { return k - (k_units() - 1) * kUnitK; }
   W4MOE_HD constexpr i64 strip_stride_bytes() const { return k_units() * unit().unit_bytes(); }
   W4MOE_HD constexpr i64 expert_stride_bytes() const { return strips() * strip_stride_bytes(); }
   W4MOE_HD constexpr i64 total_bytes() const { return experts * expert_stride_bytes(); }
@@ -83,6 +85,15 @@ W4MOE_HD constexpr i64 fc1_packed_rows(bool gated, i64 intermediate) {
   return gated ? 2 * align_up(intermediate, kRowPairs) : align_up(intermediate, kStripRows);
 }
 
+/// Checkpoint rows of I features.
+W4MOE_HD constexpr i64 fc1_rows(bool gated, i64 intermediate) { return gated ? 2 * intermediate : intermediate; }
+
+/// Bytes that a checkpoint holds for `rows` rows of k columns: codes, scales and 4-bit zero points, without any padding.
+W4MOE_HD constexpr i64 checkpoint_bytes(const QuantFormat& format, i64 rows, i64 k) {
+  const i64 zero_bytes = format.has_zero_point ? ceil_div(format.groups(k), 2) : 0;
+  return rows * (ceil_div(k, 2) + format.groups(k) * format.scale_bytes() + zero_bytes);
+}
+
 /// Features that one strip of FC1 yields.
 W4MOE_HD constexpr i64 fc1_strip_features(bool gated) { return gated ? kRowPairs : kStripRows; }
 
@@ -106,6 +117,14 @@ struct WeightLayout {
     return MatrixLayout{format, fc1_packed_rows(gated, shape.intermediate), shape.hidden, shape.experts};
   }
   W4MOE_HD constexpr MatrixLayout fc2() const { return MatrixLayout{format, shape.hidden, shape.intermediate, shape.experts}; }
+
+  /// What the checkpoint holds for the two projections: the packed bytes beyond these are padding.
+  W4MOE_HD constexpr i64 fc1_checkpoint_bytes() const {
+    return shape.experts * checkpoint_bytes(format, fc1_rows(gated, shape.intermediate), shape.hidden);
+  }
+  W4MOE_HD constexpr i64 fc2_checkpoint_bytes() const {
+    return shape.experts * checkpoint_bytes(format, shape.hidden, shape.intermediate);
+  }
 
   W4MOE_HD constexpr i64 header_bytes() const { return kRegionAlignBytes; }
   W4MOE_HD constexpr i64 fc1_offset_bytes() const { return header_bytes(); }

@@ -17,7 +17,7 @@ struct PlannedKernel {
   std::string reason;    ///< why this tile
 };
 
-/// A range of token counts and the kernels that serve it. Ranges are ascending and cover 1..max_tokens without gaps.
+/// A range of token counts and the kernels that serve it. Ranges are ascending and cover 1..chunk_tokens without gaps.
 struct Bucket {
   i64 first_tokens = 1;
   i64 last_tokens = 1;
@@ -37,7 +37,8 @@ struct PlannedRegion {
 
 /// Restrictions and wishes of the caller; part of the plan's identity.
 struct PlanOptions {
-  std::vector<std::string> pins;   ///< "portable", "no-portable", "fc1.n16", ...
+  std::vector<std::string> pins;   ///< see known_pins(): "portable", "no-portable", "n16", "no-tail", ...
+  i64 scratch_cap_bytes = 0;       ///< 0: none. Otherwise runs are cut into chunks of tokens whose scratch stays below it.
 };
 
 /// Immutable, safe from any thread, and pure: the same problem, device and version give the same plan everywhere.
@@ -52,16 +53,21 @@ struct Plan {
   std::vector<PlannedRegion> regions;
   ScratchLayout scratch;
   WeightLayout weights;
+  /// Tokens of one launch sequence: max_tokens, or fewer under a scratch cap; a larger run is cut into chunks of this many.
+  i64 chunk_tokens = 0;
   std::vector<std::string> notes;  ///< padding waste, tails, and the like
 
-  /// Bytes of scratch that bind() asks for: exact, 64-bit, monotone in max_tokens. No CUDA call.
+  /// Bytes of scratch that bind() asks for: exact, 64-bit, monotone in max_tokens, at most the scratch cap. No CUDA call.
   i64 required_bytes() const { return scratch.total_bytes(); }
   i64 prepared_weight_bytes() const { return weights.total_bytes(); }
   u64 layout() const { return layout_id(weights); }
 
-  /// The bucket that serves m tokens, 1 <= m <= max_tokens.
+  /// The bucket that serves a launch of m tokens, 1 <= m <= chunk_tokens. A plan for max_tokens 0 has no bucket.
   const Bucket& bucket_for(i64 tokens) const;
 };
+
+/// Every spelling that PlanOptions::pins accepts.
+const std::vector<std::string>& known_pins();
 
 /// Decides everything about a layer on a device: pure host arithmetic, microseconds, no CUDA call.
 Result<Plan> make_plan(const Problem& problem, const DeviceSpec& device, const PlanOptions& options = {});

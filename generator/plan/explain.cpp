@@ -1,0 +1,160 @@
+#include "generator/plan/explain.hpp"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+namespace w4moe {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kSchema = "w4moe.plan/1";
+
+const char* kind_name(KernelKind kind) {
+  switch (kind) {
+    case KernelKind::route: return "route";
+    case KernelKind::fc1: return "fc1";
+    case KernelKind::fc2: return "fc2";
+    case KernelKind::combine: return "combine";
+    case KernelKind::pack: return "pack";
+    case KernelKind::scan: return "scan";
+  }
+  return "unknown";
+}
+
+/// The shortest decimal that reads back as this float: 1.702, not 1.70200002.
+double shortest(float value) { return std::stod(fmt::format("{}", value)); }
+
+bool is_gemm(const Variant& v) { return v.kind == KernelKind::fc1 || v.kind == KernelKind::fc2; }
+
+/// Dynamic shared memory of a launch; the routing kernel's depends on the experts.
+i64 launch_shared_bytes(const Plan& plan, const Variant& v) {
+  return v.kind == KernelKind::route ? route_shared_bytes(plan.problem.shape.experts) : v.shared_bytes();
+}
+
+std::string activation_text(const Problem& p) {
+  std::string text(to_string(p.activation));
+  if (p.activation == Activation::swiglu_oai) text += fmt::format(" alpha {} beta {}", p.params.alpha, p.params.beta);
+  if (p.params.has_limit != 0) text += fmt::format(" limit {}", p.params.limit);
+  return text;
+}
+
+std::vector<std::string> bucket_kernels(const Plan& plan, const Bucket& b) {
+  std::vector<std::string> names;
+  for (const int index : {plan.route, b.fc1, b.fc2, plan.combine}) names.push_back(plan.kernels[index].name);
+  return names;
+}
+
+Json problem_json(const Problem& p) {
+  Json j;
+  j["name"] = p.name;
+  j["hidden"] = p.shape.hidden;
+  j["intermediate"] = p.shape.intermediate;
+  j["experts"] = p.shape.experts;
+  j["topk"] = p.shape.topk;
+  j["max_tokens"] = p.shape.max_tokens;
+  j["format"] = to_string(p.format);
+  j["activation"] = to_string(p.activation);
+  if (p.activation == Activation::swiglu_oai) {
+    j["alpha"] = shortest(p.params.alpha);
+    j["beta"] = shortest(p.params.beta);
+  }
+  j["limit"] = p.params.has_limit != 0 ? Json(shortest(p.params.limit)) : Json(nullptr);
+  j["dtype"] = to_string(p.dtype);
+  j["bias"] = p.has_bias;
+  j["weight_on_input"] = p.weight_on_input;
+  j["compact_tail"] = p.compact_tail;
+  return j;
+}
+
+Json kernel_json(const Plan& plan, const PlannedKernel& kernel) {
+  const Variant& v = kernel.variant;
+  Json j;
+  j["name"] = kernel.name;
+  j["kind"] = kind_name(v.kind);
+  j["arch"] = to_string(v.arch);
+  j["threads"] = v.threads();
+  j["smem_bytes"] = launch_shared_bytes(plan, v);
+  if (is_gemm(v)) {
+    j["block_rows"] = v.tile.block_rows;
+    j["tile_rows"] = v.tile.tile_rows();
+    j["row_tiles"] = v.row_tiles();
+    j["stage_k"] = v.tile.stage_k();
+    j["stages"] = v.tile.stages;
+    j["units_per_warp"] = v.tile.units_per_warp;
+    j["min_ctas_per_sm"] = v.tile.min_ctas_per_sm;
+  }
+  j["reason"] = kernel.reason;
+  return j;
+}
+
+}  // namespace
+
+std::string plan_json(const Plan& plan, int indent) {
+  Json j;
+  j["schema"] = kSchema;
+  j["problem"] = problem_json(plan.problem);
+  j["device"] = {{"name", plan.device.name},
+                 {"arch", to_string(plan.device.arch)},
+                 {"sms", plan.device.sms},
+                 {"shared_optin_bytes", plan.device.shared_optin_bytes},
+                 {"shared_per_sm_bytes", plan.device.shared_per_sm_bytes}};
+  j["pins"] = plan.options.pins;
+  j["scratch_cap_bytes"] = plan.options.scratch_cap_bytes;
+  j["scratch_bytes"] = plan.required_bytes();
+  j["chunk_tokens"] = plan.chunk_tokens;
+  j["regions"] = Json::array();
+  for (const PlannedRegion& r : plan.regions) {
+    j["regions"].push_back(
+        {{"name", r.name}, {"offset_bytes", r.offset_bytes}, {"bytes", r.bytes}, {"lifetime", r.lifetime}});
+  }
+  j["kernels"] = Json::array();
+  for (const PlannedKernel& k : plan.kernels) j["kernels"].push_back(kernel_json(plan, k));
+  j["buckets"] = Json::array();
+  for (const Bucket& b : plan.buckets) {
+    j["buckets"].push_back({{"first_tokens", b.first_tokens},
+                            {"last_tokens", b.last_tokens},
+                            {"block_rows", b.block_rows},
+                            {"kernels", bucket_kernels(plan, b)},
+                            {"reason", b.reason}});
+  }
+  j["prepared_weight_bytes"] = plan.prepared_weight_bytes();
+  j["layout_id"] = fmt::format("{:016x}", plan.layout());
+  j["notes"] = plan.notes;
+  return j.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string explain(const Plan& plan) {
+  const Problem& p = plan.problem;
+  std::string text;
+  auto out = std::back_inserter(text);
+  fmt::format_to(out, "{}: hidden {}, intermediate {}, experts {}, top-k {}, max tokens {}\n", p.name.empty() ? "problem" : p.name,
+                 p.shape.hidden, p.shape.intermediate, p.shape.experts, p.shape.topk, p.shape.max_tokens);
+  fmt::format_to(out, "  {} weights, {} activations, {}{}{}{}\n", to_string(p.format), to_string(p.dtype), activation_text(p),
+                 p.has_bias ? ", biases" : "", p.weight_on_input ? ", router weight on the input" : "",
+                 p.compact_tail ? ", compact tail" : "");
+  fmt::format_to(out, "device {}: {}, {} SMs, {} bytes shared memory per CTA\n", plan.device.name, to_string(plan.device.arch),
+                 plan.device.sms, plan.device.shared_optin_bytes);
+  for (const std::string& pin : plan.options.pins) fmt::format_to(out, "pin {}\n", pin);
+
+  fmt::format_to(out, "\nbuckets (tokens: kernels)\n");
+  for (const Bucket& b : plan.buckets) {
+    fmt::format_to(out, "  {}..{}: {}\n      {}\n", b.first_tokens, b.last_tokens, fmt::join(bucket_kernels(plan, b), ", "), b.reason);
+  }
+  fmt::format_to(out, "\nkernels\n");
+  for (const PlannedKernel& k : plan.kernels) {
+    fmt::format_to(out, "  {:<8} {} threads, {} bytes shared\n      {}\n", k.name, k.variant.threads(),
+                   launch_shared_bytes(plan, k.variant), k.reason);
+  }
+  fmt::format_to(out, "\nscratch {} bytes\n", plan.required_bytes());
+  for (const PlannedRegion& r : plan.regions) {
+    fmt::format_to(out, "  {:<13} {:>14} at {:>14}  {}\n", r.name, r.bytes, r.offset_bytes, r.lifetime);
+  }
+  fmt::format_to(out, "\nprepared weights {} bytes, layout {:016x}\n", plan.prepared_weight_bytes(), plan.layout());
+  for (const std::string& note : plan.notes) fmt::format_to(out, "note: {}\n", note);
+  return text;
+}
+
+}  // namespace w4moe

@@ -1,0 +1,101 @@
+#include "generator/plan/notes.hpp"
+
+#include <algorithm>
+
+#include "generator/problem/errors.hpp"
+
+namespace w4moe {
+namespace {
+
+void append(std::string& text, const std::string& part) {
+  if (!text.empty()) text += "; ";
+  text += part;
+}
+
+/// The part-filled pieces that a GEMM kernel works on, "" where it has none.
+std::string tails_of(const Variant& v) {
+  const MatrixLayout m = v.matrix();
+  std::string text;
+  if (const i64 last = m.last_unit_k(); last != kUnitK) {
+    append(text, fmt::format("K tail: {} columns leave {} of {} in the last unit", m.k, last, kUnitK));
+  }
+  if (const i64 last = v.last_tile_strips(); last != v.tile.tile_strips()) {
+    append(text, fmt::format("row tail: {} rows leave {} of {} in the last tile", m.rows, last * kStripRows, v.tile.tile_rows()));
+  }
+  return text;
+}
+
+double average_routes(const Shape& shape, i64 tokens) {
+  const i64 routes = shape.pairs(tokens);
+  return static_cast<double>(routes) / static_cast<double>(std::min(routes, shape.experts));
+}
+
+std::string padding_note(std::string_view name, i64 packed_bytes, i64 checkpoint_bytes, std::string_view what) {
+  const i64 padding = packed_bytes - checkpoint_bytes;
+  const double percent = 100.0 * static_cast<double>(padding) / static_cast<double>(checkpoint_bytes);
+  return fmt::format("{} weights: {} bytes packed, {} of them {} ({:.2f} % over the checkpoint's {})", name, packed_bytes, padding,
+                     what, percent, checkpoint_bytes);
+}
+
+}  // namespace
+
+std::string gemm_reason(const Variant& v, const std::string& changes) {
+  std::string text = fmt::format("{} rows x {} routes in {} warps, {} stages of K {}, {} bytes shared", v.tile.tile_rows(),
+                                 v.tile.block_rows, v.tile.warps(), v.tile.stages, v.tile.stage_k(), v.tile.shared_bytes());
+  if (!changes.empty()) append(text, changes);
+  if (const std::string tails = tails_of(v); !tails.empty()) append(text, tails);
+  return text;
+}
+
+std::string bucket_reason(const Shape& shape, const Bucket& bucket, const TileRule& rule, bool pinned) {
+  const std::string range = fmt::format("{:.2f} to {:.2f} routes per touched expert", average_routes(shape, bucket.first_tokens),
+                                        average_routes(shape, bucket.last_tokens));
+  if (pinned) return fmt::format("pinned to {} for every m; {}", rule.pin, range);
+  std::string text = range;
+  append(text, rule.max_average_routes == 0 ? fmt::format("{} serves any average", rule.pin)
+                                            : fmt::format("{} serves up to {}", rule.pin, rule.max_average_routes));
+  std::vector<std::string_view> wider;
+  for (const TileRule& other : kPortableTiles) {
+    if (other.tile.block_rows < rule.tile.block_rows) append(text, fmt::format("not {}: only up to {}", other.pin, other.max_average_routes));
+    if (other.tile.block_rows > rule.tile.block_rows) wider.push_back(other.pin);
+  }
+  if (!wider.empty()) append(text, fmt::format("not {}: more padding rows per expert", fmt::join(wider, ", ")));
+  return text;
+}
+
+std::vector<std::string> plan_notes(const Plan& plan) {
+  std::vector<std::string> notes;
+  notes.push_back(fmt::format("family {}: the only one for {} in this version", kPortableFamily, to_string(plan.device.arch)));
+  const WeightLayout& w = plan.weights;
+  // A group wider than a unit has its scale in every unit that it spans.
+  const bool repeats = plan.problem.format.group_size == kWholeRow || plan.problem.format.group_size > kUnitK;
+  const std::string_view what = repeats ? "padding and repeated scales" : "padding";
+  notes.push_back(padding_note("fc1", w.fc1().total_bytes(), w.fc1_checkpoint_bytes(), what));
+  notes.push_back(padding_note("fc2", w.fc2().total_bytes(), w.fc2_checkpoint_bytes(), what));
+  if (!plan.problem.format.divides(plan.problem.shape.intermediate)) {
+    notes.push_back(fmt::format("compact tail: intermediate {} ends in a partial group of {}", plan.problem.shape.intermediate,
+                                plan.problem.format.group_size));
+  }
+  for (const PlannedKernel& kernel : plan.kernels) {
+    if (kernel.variant.kind != KernelKind::fc1 && kernel.variant.kind != KernelKind::fc2) continue;
+    if (const std::string tails = tails_of(kernel.variant); !tails.empty()) notes.push_back(kernel.name + ": " + tails);
+  }
+  if (plan.chunk_tokens < plan.problem.shape.max_tokens) {
+    notes.push_back(fmt::format("scratch cap {}: runs of more than {} tokens are cut into chunks of {}",
+                                plan.options.scratch_cap_bytes, plan.chunk_tokens, plan.chunk_tokens));
+  }
+  if (plan.problem.shape.max_tokens == 0) notes.push_back("max_tokens 0: no kernel is planned, a run accepts m = 0 only");
+  return notes;
+}
+
+Status refuse_tails(const Plan& plan) {
+  std::string text;
+  for (const PlannedKernel& kernel : plan.kernels) {
+    if (kernel.variant.kind != KernelKind::fc1 && kernel.variant.kind != KernelKind::fc2) continue;
+    if (const std::string tails = tails_of(kernel.variant); !tails.empty()) append(text, kernel.name + ": " + tails);
+  }
+  if (text.empty()) return {};
+  return unsupported("pin 'no-tail': {}", text);
+}
+
+}  // namespace w4moe

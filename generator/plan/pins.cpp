@@ -1,0 +1,54 @@
+#include "generator/plan/pins.hpp"
+
+#include <string_view>
+
+#include "generator/problem/errors.hpp"
+#include "w4moe/plan.hpp"
+
+namespace w4moe {
+namespace {
+
+const std::string kNoPortable = fmt::format("no-{}", kPortableFamily);
+constexpr std::string_view kNoTail = "no-tail";
+
+std::string join(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, ", ")); }
+
+const TileRule* find_block(std::string_view pin) {
+  for (const TileRule& rule : kPortableTiles) {
+    if (rule.pin == pin) return &rule;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const std::vector<std::string>& known_pins() {
+  static const std::vector<std::string> pins = [] {
+    std::vector<std::string> all{std::string(kPortableFamily), kNoPortable};
+    for (const TileRule& rule : kPortableTiles) all.emplace_back(rule.pin);
+    all.emplace_back(kNoTail);
+    return all;
+  }();
+  return pins;
+}
+
+Result<Pins> parse_pins(const std::vector<std::string>& pins) {
+  Pins parsed;
+  for (const std::string& pin : pins) {
+    if (pin == kPortableFamily) continue;  // the only family: pinning it restricts nothing
+    if (pin == kNoTail) {
+      parsed.no_tail = true;
+    } else if (pin == kNoPortable) {
+      return unsupported("pin '{}': no kernel family is left (families: {})", pin, kPortableFamily);
+    } else if (const TileRule* block = find_block(pin); block == nullptr) {
+      return invalid_argument("pin '{}' is unknown (accepted: {})", pin, join(known_pins()));
+    } else if (parsed.block != nullptr && parsed.block != block) {
+      return invalid_argument("pins '{}' and '{}' contradict each other: one block width serves every m", parsed.block->pin, pin);
+    } else {
+      parsed.block = block;
+    }
+  }
+  return parsed;
+}
+
+}  // namespace w4moe

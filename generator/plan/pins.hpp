@@ -1,0 +1,20 @@
+// Pins: the caller's restrictions on what the planner may pick.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "generator/plan/rules.hpp"
+#include "w4moe/error.hpp"
+
+namespace w4moe {
+
+struct Pins {
+  const TileRule* block = nullptr;  ///< the one block width to use for every m; null: by routes per expert
+  bool no_tail = false;             ///< refuse a plan in which a kernel works on part-filled tiles
+};
+
+/// Reads pins; unknown or contradicting ones are errors that list the known.
+Result<Pins> parse_pins(const std::vector<std::string>& pins);
+
+}  // namespace w4moe

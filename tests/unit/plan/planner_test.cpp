@@ -1,0 +1,271 @@
+// make_plan(): buckets, tiles, pins, refusals.
+#include <set>
+#include <string>
+#include <vector>
+
+#include "contract/route_layout.h"
+#include "generator/plan/explain.hpp"
+#include "generator/plan/rules.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/unit/plan/shapes.hpp"
+
+namespace w4moe {
+namespace {
+
+const DeviceSpec kHopper = named_device(Arch::sm_90a);
+
+Plan plan_of(const Problem& p, const PlanOptions& options = {}, const DeviceSpec& device = kHopper) {
+  Result<Plan> plan = make_plan(p, device, options);
+  if (!plan) FAIL(plan.error().message);
+  return *plan;
+}
+
+std::string refusal(const Problem& p, const PlanOptions& options = {}, const DeviceSpec& device = kHopper) {
+  const Result<Plan> plan = make_plan(p, device, options);
+  return plan ? "accepted" : plan.error().message;
+}
+
+}  // namespace
+
+TEST_CASE("O09: a thousand plans of one problem are one plan") {
+  const Problem p = seed_case(4096);
+  const std::string first = plan_json(plan_of(p)) + explain(plan_of(p));
+  for (int i = 0; i < 1000; ++i) REQUIRE(plan_json(plan_of(p)) + explain(plan_of(p)) == first);
+}
+
+TEST_CASE("plan: every m has exactly one bucket, in order and without gaps") {
+  for (const i64 experts : {1, 2, 7, 128, 160}) {
+    for (const i64 topk : {1, 4, 8, 32}) {
+      for (const i64 max_tokens : {1, 2, 3, 31, 64, 300, 2500}) {
+        const Plan plan = plan_of(problem_of(512, 256, experts, topk, max_tokens));
+        i64 next = 1;
+        int rows = 0;
+        for (const Bucket& b : plan.buckets) {
+          REQUIRE(b.first_tokens == next);
+          REQUIRE(b.last_tokens >= b.first_tokens);
+          REQUIRE(b.block_rows > rows);  // wider blocks for more routes
+          rows = b.block_rows;
+          next = b.last_tokens + 1;
+        }
+        REQUIRE(next == max_tokens + 1);
+        for (i64 m = 1; m <= max_tokens; ++m) {
+          const Bucket& b = plan.bucket_for(m);
+          REQUIRE(b.first_tokens <= m);
+          REQUIRE(b.last_tokens >= m);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("plan: the bucket follows the average routes per touched expert") {
+  for (const i64 experts : {1, 5, 16, 160}) {
+    for (const i64 topk : {1, 3, 8}) {
+      const Plan plan = plan_of(problem_of(512, 256, experts, topk, 1200));
+      for (i64 m = 1; m <= 1200; ++m) {
+        const i64 routes = m * topk;
+        const double average = static_cast<double>(routes) / static_cast<double>(std::min(routes, experts));
+        const int expected = average <= 4 ? 8 : average <= 12 ? 16 : average <= 24 ? 32 : 64;
+        REQUIRE(plan.bucket_for(m).block_rows == expected);
+      }
+    }
+  }
+}
+
+TEST_CASE("plan: kernels of a bucket are those of its block width, and each is planned once") {
+  const Plan plan = plan_of(problem_of(2880, 2880, 128, 4, 8192, "mxfp4", Activation::swiglu_oai));
+  CHECK(plan.buckets.size() == 4);
+  CHECK(plan.kernels.size() == 10);
+  std::set<std::string> names;
+  for (const PlannedKernel& k : plan.kernels) CHECK(names.insert(k.name).second);
+  for (const Bucket& b : plan.buckets) {
+    for (const int index : {b.fc1, b.fc2}) {
+      REQUIRE(index >= 0);
+      CHECK(plan.kernels[index].variant.tile.block_rows == b.block_rows);
+    }
+    CHECK(plan.kernels[b.fc1].variant.kind == KernelKind::fc1);
+    CHECK(plan.kernels[b.fc2].variant.kind == KernelKind::fc2);
+  }
+  CHECK(plan.kernels[plan.route].variant.kind == KernelKind::route);
+  CHECK(plan.kernels[plan.combine].variant.kind == KernelKind::combine);
+  for (std::size_t i = 0; i < plan.kernels.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) CHECK_FALSE(plan.kernels[i].variant == plan.kernels[j].variant);
+  }
+}
+
+TEST_CASE("O03: kernels depend on nothing that is a run-time argument") {
+  const auto variants = [](Problem p) {
+    std::vector<Variant> v;
+    for (const PlannedKernel& k : plan_of(p).kernels) v.push_back(k.variant);
+    return v;
+  };
+  const Problem base = problem_of(2048, 768, 128, 8, 64, "nvfp4");
+  Problem p = base;
+  p.has_bias = true;
+  p.weight_on_input = true;
+  p.params.has_limit = 1;
+  p.params.limit = 7;
+  p.shape.experts = 130;
+  CHECK(variants(p) == variants(base));
+  // FC2 computes no activation, so it is shared by all gated ones; route and combine are shared by all layers of a dtype.
+  p = base;
+  p.activation = Activation::geglu_erf;
+  p.shape.intermediate = 512;
+  const std::vector<Variant> a = variants(base), b = variants(p);
+  REQUIRE(a.size() == b.size());
+  CHECK(a.front() == b.front());
+  CHECK(a.back() == b.back());
+  p.shape.intermediate = base.shape.intermediate;
+  int differing = 0;
+  const std::vector<Variant> c = variants(p);
+  for (std::size_t i = 0; i < a.size(); ++i) differing += a[i] == c[i] ? 0 : 1;
+  CHECK(differing == 1);
+}
+
+TEST_CASE("plan: kernels compile in the layout that the weights have") {
+  for (const Activation activation : {Activation::silu, Activation::geglu_tanh, Activation::relu2, Activation::gelu_ungated}) {
+    const Plan plan = plan_of(problem_of(512, 256, 8, 2, 64, "mxfp4", activation));
+    for (const PlannedKernel& k : plan.kernels) {
+      if (k.variant.kind != KernelKind::fc1 && k.variant.kind != KernelKind::fc2) continue;
+      CHECK(kernel_layout_id(k.variant.weights()) == kernel_layout_id(plan.weights));
+    }
+  }
+}
+
+TEST_CASE("R12: every planned kernel fits its device, for wide layers and small shared memory alike") {
+  for (const Arch arch : known_archs()) {
+    const DeviceSpec d = named_device(arch);
+    for (const i64 intermediate : {64, 512, 1024, 2048}) {
+      for (const char* format : {"mxfp4", "nvfp4", "int4:g32:zp"}) {
+        const Plan plan = plan_of(problem_of(3072, intermediate, 256, 8, 16384, format), {}, d);
+        for (const PlannedKernel& k : plan.kernels) {
+          const GemmTile& t = k.variant.tile;
+          REQUIRE(k.variant.shared_bytes() <= d.shared_optin_bytes);
+          if (k.variant.kind != KernelKind::fc1 && k.variant.kind != KernelKind::fc2) continue;
+          REQUIRE(t.min_ctas_per_sm * (t.shared_bytes() + kReservedSharedBytesPerCta) <= d.shared_per_sm_bytes);
+          REQUIRE(t.min_ctas_per_sm * t.threads() <= d.max_threads_per_sm);
+          REQUIRE(t.stages >= kMinStages);
+          REQUIRE(t.tile_strips() <= k.variant.matrix().strips());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("R12: a device with less shared memory gets fewer stages, units, rows, and the reason says so") {
+  DeviceSpec d = kHopper;
+  d.name = "small";
+  const Problem p = problem_of(2048, 1024, 16, 8, 1024);
+  std::set<std::string> narrowed;
+  for (const i64 kib : {160, 99, 64, 48, 40, 32}) {
+    d.shared_optin_bytes = kib * 1024;
+    d.shared_per_sm_bytes = d.shared_optin_bytes + 1024;
+    const Result<Plan> plan = make_plan(p, d);
+    if (!plan) {
+      CHECK(plan.error().code == ErrorCode::unsupported);
+      CHECK(plan.error().message.find("bytes of shared memory per CTA do not hold a tile of") != std::string::npos);
+      continue;
+    }
+    for (const PlannedKernel& k : plan->kernels) {
+      REQUIRE(k.variant.shared_bytes() <= d.shared_optin_bytes);
+      for (const char* what : {"; stages ", "; units per warp ", "; tile rows "}) {
+        if (k.reason.find(what) != std::string::npos && k.reason.find("to fit") != std::string::npos) narrowed.insert(what);
+      }
+    }
+  }
+  CHECK(narrowed.size() == 3);
+  d.shared_optin_bytes = 4096;
+  CHECK(refusal(p, {}, d).find("device small: 4096 bytes of shared memory per CTA do not hold a tile of") == 0);
+}
+
+TEST_CASE("plan: a tile is not taller than its matrix") {
+  const Plan plan = plan_of(problem_of(64, 32, 4, 2, 512));
+  for (const PlannedKernel& k : plan.kernels) {
+    if (k.variant.kind != KernelKind::fc1 && k.variant.kind != KernelKind::fc2) continue;
+    CHECK(k.variant.tile.tile_strips() <= k.variant.matrix().strips());
+  }
+  CHECK(plan_of(problem_of(32, 32, 4, 2, 512)).kernels[2].reason.find("tile rows 64 -> 32, the matrix has 2 strips") !=
+        std::string::npos);
+}
+
+TEST_CASE("O04: reasons name a tail, and the pin no-tail turns it into an error") {
+  const auto reasons = [](const Plan& plan) {
+    std::string all;
+    for (const PlannedKernel& k : plan.kernels) all += k.reason + "\n";
+    for (const std::string& note : plan.notes) all += note + "\n";
+    return all;
+  };
+  const Problem ragged = problem_of(4096, 176, 16, 8, 32, "nvfp4");
+  CHECK(reasons(plan_of(ragged)).find("K tail: 176 columns leave 48 of 64 in the last unit") != std::string::npos);
+  CHECK(reasons(plan_of(ragged)).find("row tail: 352 rows leave 32 of 64 in the last tile") != std::string::npos);
+  CHECK(refusal(ragged, {{"no-tail"}, 0}).find("pin 'no-tail': fc1.n8: row tail: 352 rows") == 0);
+  const Problem whole = problem_of(4096, 256, 16, 8, 32, "nvfp4");
+  CHECK(reasons(plan_of(whole)).find("tail") == std::string::npos);
+  CHECK(refusal(whole, {{"no-tail"}, 0}) == "accepted");
+}
+
+TEST_CASE("plan: notes state the padding of each projection in bytes and percent") {
+  const Plan whole = plan_of(problem_of(4096, 256, 16, 8, 32, "nvfp4"));
+  CHECK(whole.notes[1] == "fc1 weights: 18874368 bytes packed, 0 of them padding (0.00 % over the checkpoint's 18874368)");
+  const Plan ragged = plan_of(problem_of(4096, 80, 512, 10, 33, "nvfp4"));
+  // FC2: K 80 is stored as two units of 64.
+  CHECK(ragged.notes[2] == "fc2 weights: 150994944 bytes packed, 56623104 of them padding (60.00 % over the checkpoint's 94371840)");
+  const Plan repeated = plan_of(problem_of(4096, 256, 16, 8, 32, "int4:g128"));
+  CHECK(repeated.notes[1].find("padding and repeated scales") != std::string::npos);
+}
+
+TEST_CASE("plan: pins restrict, unknown and contradicting ones are refused") {
+  const Problem p = problem_of(2048, 768, 128, 8, 4096, "nvfp4");
+  for (const auto& [pin, rows] : {std::pair<std::string, int>{"n8", 8}, {"n16", 16}, {"n32", 32}, {"n64", 64}}) {
+    const Plan plan = plan_of(p, {{pin}, 0});
+    REQUIRE(plan.buckets.size() == 1);
+    CHECK(plan.buckets[0].block_rows == rows);
+    CHECK(plan.kernels.size() == 4);
+    CHECK(plan.scratch.max_blocks == RouteLayout{4096, 8, 128, rows}.max_blocks());  // a pin re-prices the scratch
+    CHECK(plan.buckets[0].reason.find("pinned to " + pin) == 0);
+  }
+  CHECK(plan_json(plan_of(p, {{"portable"}, 0})) != plan_json(plan_of(p)));  // part of the plan's identity
+  CHECK(plan_of(p, {{"portable"}, 0}).required_bytes() == plan_of(p).required_bytes());
+  CHECK(refusal(p, {{"n12"}, 0}) == "pin 'n12' is unknown (accepted: portable, no-portable, n8, n16, n32, n64, no-tail)");
+  CHECK(refusal(p, {{"no-portable"}, 0}) == "pin 'no-portable': no kernel family is left (families: portable)");
+  CHECK(refusal(p, {{"n8", "n16"}, 0}) == "pins 'n8' and 'n16' contradict each other: one block width serves every m");
+  CHECK(refusal(p, {{"n8", "n8"}, 0}) == "accepted");
+}
+
+TEST_CASE("N12: max_tokens 0 has a plan without kernels and a defined byte count") {
+  const Plan plan = plan_of(seed_case(0));
+  CHECK(plan.kernels.empty());
+  CHECK(plan.buckets.empty());
+  CHECK(plan.route == -1);
+  CHECK(plan.combine == -1);
+  CHECK(plan.required_bytes() == kControlBytes + kScratchAlignBytes);
+  CHECK(plan.required_bytes() < plan_of(seed_case(1)).required_bytes());
+  CHECK(plan.bucket_for(1).fc1 == -1);
+  CHECK_FALSE(plan_json(plan).empty());
+  CHECK_FALSE(explain(plan).empty());
+}
+
+TEST_CASE("plan: invalid problems and devices are refused before anything is decided") {
+  CHECK(refusal(problem_of(512, 80, 8, 2, 64)) ==
+        "intermediate 80: MXFP4 group 32 does not divide 80 (accepted: multiples of 32, or --compact-tail for multiples of 8)");
+  const Problem p = seed_case();
+  DeviceSpec d = kHopper;
+  d.sms = 0;
+  CHECK(refusal(p, {}, d) == "device sm_90a: 0 multiprocessors (accepted: 1 and more)");
+  d = kHopper;
+  d.shared_per_sm_bytes = 1024;
+  CHECK(refusal(p, {}, d) == "device sm_90a: shared memory of 232448 bytes per CTA and 1024 per SM contradict each other");
+  d = kHopper;
+  d.max_threads_per_sm = 0;
+  CHECK(refusal(p, {}, d) == "device sm_90a: 0 threads per SM (accepted: 1 and more)");
+  CHECK(refusal(p, {}, named_device(static_cast<Arch>(7))).find("arch '7' is unknown") == 0);
+}
+
+TEST_CASE("plan: a grid that CUDA cannot launch is refused, not wrapped") {
+  const Problem p = problem_of(65536, 262144, 8, 32, kMaxTokens);
+  const std::string message = refusal(p);
+  CHECK(message.find("exceed a grid's 2147483647") != std::string::npos);
+  CHECK(refusal(p, {{}, i64{1} << 40}) == "accepted");  // chunks of tokens keep every launch small
+}
+
+}  // namespace w4moe
