@@ -11,8 +11,7 @@
 
 namespace w4moe::cache {
 
-/// Gets each warning text. May be called from any thread, never while the cache holds a lock; must not call back into
-/// the cache. Each store gives each kind of warning once.
+/// Gets each warning text, from any thread, while no mutex is held. Each store gives each kind of warning once.
 using WarningFn = std::function<void(const std::string&)>;
 
 /// One stored entry, as `list` shows it.
