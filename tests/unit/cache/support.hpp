@@ -152,8 +152,15 @@ inline bool become_nobody() { return ::geteuid() != 0 || (::setgid(12345) == 0 &
 
 /// In a child: a 256 KiB file system at `target`, seen by this process only. False where that is not allowed.
 inline bool mount_tmpfs(const std::string& target) {
-  return ::unshare(::geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) == 0 &&
-         ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+  const uid_t uid = ::geteuid(), gid = ::getegid();
+  if (::unshare(uid == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) != 0) return false;
+  if (uid != 0) {  // a user namespace of our own, in which we are who we were
+    const auto map = [](uid_t id) { return std::to_string(id) + " " + std::to_string(id) + " 1"; };
+    write_text("/proc/self/setgroups", "deny");
+    write_text("/proc/self/uid_map", map(uid));
+    write_text("/proc/self/gid_map", map(gid));
+  }
+  return ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
          ::mount("tmpfs", target.c_str(), "tmpfs", 0, "size=256k,mode=0700") == 0;
 }
 inline bool remount_read_only(const std::string& target) {
