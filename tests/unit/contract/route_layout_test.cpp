@@ -1,0 +1,92 @@
+// How many blocks m tokens can need: the formula against every routing there is.
+#include <algorithm>
+
+#include "contract/route_layout.h"
+#include "contract/variant.h"
+#include "tests/support/catch.hpp"
+
+namespace w4moe {
+namespace {
+
+/// Most blocks over all ways to give at most `routes` routes to `experts` experts (ids outside are dropped, so fewer may arrive).
+i64 most_blocks(i64 experts, i64 routes, i64 block_rows) {
+  if (experts == 0) return 0;
+  i64 most = 0;
+  for (i64 here = 0; here <= routes; ++here) {
+    const i64 blocks = here / block_rows + (here % block_rows != 0 ? 1 : 0);
+    most = std::max(most, blocks + most_blocks(experts - 1, routes - here, block_rows));
+  }
+  return most;
+}
+
+static_assert(RouteLayout{64, 8, 160, 8}.max_blocks() == 204);
+static_assert(RouteLayout{0, 8, 160, 8}.max_blocks() == 0);
+static_assert(sizeof(RouteBlock) == 16);
+
+}  // namespace
+
+TEST_CASE("route layout: max_blocks is the exact maximum over all routings") {
+  for (i64 experts = 1; experts <= 4; ++experts) {
+    for (i64 tokens = 0; tokens <= 9; ++tokens) {
+      for (const i64 topk : {1, 2}) {
+        for (const i64 block_rows : {1, 2, 3, 4, 8, 16}) {
+          const RouteLayout r{tokens, topk, experts, block_rows};
+          REQUIRE(r.pairs() == tokens * topk);
+          REQUIRE(r.max_blocks() == most_blocks(experts, tokens * topk, block_rows));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("route layout: more tokens or experts never need fewer blocks, wider blocks never more") {
+  for (i64 tokens = 0; tokens < 100; ++tokens) {
+    for (i64 experts = 1; experts < 20; ++experts) {
+      const i64 blocks = RouteLayout{tokens, 3, experts, 16}.max_blocks();
+      REQUIRE(RouteLayout{tokens + 1, 3, experts, 16}.max_blocks() >= blocks);
+      REQUIRE(RouteLayout{tokens, 3, experts + 1, 16}.max_blocks() >= blocks);
+      REQUIRE(RouteLayout{tokens, 3, experts, 32}.max_blocks() <= blocks);
+      REQUIRE(RouteLayout{tokens, 4, experts, 16}.max_blocks() >= blocks);
+    }
+  }
+}
+
+TEST_CASE("N13: a million tokens of 32 routes do not wrap") {
+  const RouteLayout r{kMaxTokens, kMaxTopk, kMaxExperts, 8};
+  CHECK(r.pairs() == i64{16777216} * 32);
+  CHECK(r.max_blocks() == 4096 + (r.pairs() - 4096) / 8);
+  CHECK(r.pairs() < (i64{1} << 31));  // slots of a block are 32-bit
+}
+
+TEST_CASE("variant: the grid covers every strip of every block once, and its shared memory regions do not overlap") {
+  for (const bool fc2 : {false, true}) {
+    for (const i64 intermediate : {8, 176, 256, 1440}) {
+      for (const i32 warps_rows : {1, 2, 4}) {
+        for (const i32 strips : {1, 2}) {
+          Variant v;
+          v.kind = fc2 ? KernelKind::fc2 : KernelKind::fc1;
+          v.hidden = 264;
+          v.intermediate = intermediate;
+          v.tile.warps_rows = warps_rows;
+          v.tile.strips_per_warp = strips;
+          REQUIRE(v.row_tiles() * v.tile.tile_strips() >= v.matrix().strips());
+          REQUIRE((v.row_tiles() - 1) * v.tile.tile_strips() < v.matrix().strips());
+          REQUIRE(v.last_tile_strips() >= 1);
+          REQUIRE(v.last_tile_strips() <= v.tile.tile_strips());
+          REQUIRE(gemm_grid_x(v, 7) == 7 * v.row_tiles());
+          const GemmTile& t = v.tile;
+          REQUIRE(t.row_table_offset_bytes() >= t.pipeline_bytes());
+          REQUIRE(t.row_table_offset_bytes() >= t.partial_bytes());
+          REQUIRE(t.row_scales_offset_bytes() >= t.row_table_offset_bytes() + t.row_table_bytes());
+          REQUIRE(t.shared_bytes() >= t.row_scales_offset_bytes() + t.row_scales_bytes());
+          REQUIRE(v.shared_bytes() == t.shared_bytes());
+        }
+      }
+    }
+  }
+  CHECK(combine_grid_x(2880, 5) == 5 * combine_ctas_per_token(2880));
+  CHECK(combine_ctas_per_token(2048) == 1);
+  CHECK(combine_ctas_per_token(2056) == 2);
+}
+
+}  // namespace w4moe
