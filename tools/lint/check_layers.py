@@ -2,11 +2,12 @@
 """Who may include whom. The table below is the architecture; the linker enforces only part of it.
 
     templates/contract   nothing but itself, and no system header: g++, clang and NVRTC read it
+    templates/packing    contract
     templates/device     contract
-    templates/kernels    device, contract
+    templates/kernels    device, packing, contract
     cache                w4moe/error.hpp; knows nothing of CUDA, dimensions or kernels
     generator            contract; a stranger to cache, so that keys are derived in one place, runtime/build
-    runtime              generator, cache, contract; device and kernels only in runtime/lockstep, which runs them
+    runtime              generator, cache, contract, packing; device and kernels only in runtime/lockstep, which runs them
     tools                everything of the host
     tests                everything
 
@@ -24,6 +25,7 @@ INCLUDE = re.compile(r'(?m)^[ \t]*#[ \t]*include[ \t]*(?:"(?P<own>[^"\n]+)"|<(?P
 # Most specific first; a file belongs to the first layer whose folder it lies in.
 LAYERS = (
     "templates/contract",
+    "templates/packing",
     "templates/device",
     "templates/kernels",
     "generator/include",
@@ -35,18 +37,20 @@ LAYERS = (
     "tools",
     "tests",
 )
-_TEMPLATES = {"templates/contract", "templates/device", "templates/kernels"}
+_TEMPLATES = {"templates/contract", "templates/packing", "templates/device", "templates/kernels"}
+_HOST_TEMPLATES = {"templates/contract", "templates/packing"}
 MAY_INCLUDE = {
     "templates/contract": {"templates/contract"},
+    "templates/packing": _HOST_TEMPLATES,
     "templates/device": {"templates/contract", "templates/device"},
     "templates/kernels": _TEMPLATES,
     "generator/include": {"generator/include", "templates/contract"},
     "generator": {"generator", "generator/include", "templates/contract"},
-    "runtime/include": {"runtime/include", "generator/include", "templates/contract"},
+    "runtime/include": {"runtime/include", "generator/include"} | _HOST_TEMPLATES,
     "runtime/lockstep": {"runtime/lockstep", "runtime", "runtime/include", "generator", "generator/include", "cache"} | _TEMPLATES,
-    "runtime": {"runtime", "runtime/include", "runtime/lockstep", "generator", "generator/include", "cache", "templates/contract"},
+    "runtime": {"runtime", "runtime/include", "runtime/lockstep", "generator", "generator/include", "cache"} | _HOST_TEMPLATES,
     "cache": {"cache"},
-    "tools": {"tools", "runtime", "runtime/include", "generator", "generator/include", "cache", "templates/contract"},
+    "tools": {"tools", "runtime", "runtime/include", "generator", "generator/include", "cache"} | _HOST_TEMPLATES,
     "tests": set(LAYERS),
 }
 # Single headers that a layer may use of another one.
