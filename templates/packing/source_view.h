@@ -134,7 +134,7 @@ W4MOE_HD constexpr u32 source_zero(const SourceView& view, i64 row, i64 group) {
     case ZeroOrder::nibbles_along_groups:
     case ZeroOrder::nibbles_along_groups_high_first:
       at = tensor_row * view.zero_row_stride_bytes + (group >> 1) * view.zero_group_stride_bytes;
-      shift = 4 * ((group & 1) ^ (view.zero_order == ZeroOrder::nibbles_along_groups_high_first ? 1 : 0));
+      shift = (group & 1) == (view.zero_order == ZeroOrder::nibbles_along_groups_high_first ? 1 : 0) ? 0 : 4;
       break;
     default:
       return kInt4SymmetricZero;

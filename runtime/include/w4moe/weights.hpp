@@ -4,9 +4,10 @@
 #include <cstddef>
 #include <functional>
 #include <span>
-#include <string>
+#include <string_view>
 #include <vector>
 
+#include "contract/weight_layout.h"
 #include "packing/scan_block.h"
 #include "w4moe/problem.hpp"
 
