@@ -1,0 +1,24 @@
+// Does a cubin hold the kernel that a variant asks for? Compiler, cache and loader ask this before they trust one: a mismatch is
+// a refusal, never a wrong answer.
+#pragma once
+
+#include <vector>
+
+#include "contract/variant.h"
+#include "generator/compile/cubin_info.hpp"
+
+namespace w4moe {
+
+/// C17, C28: accepts a cubin that runs on `arch`; corrupt if it was built for another one. A plain "sm_90" is accepted where
+/// "sm_90a" is wanted, since such code runs there; the reverse is not.
+Status check_arch(const CubinInfo& info, Arch arch);
+
+/// What the kernel of a variant must export: w4moe_fact_threads, _shared_bytes, _args_bytes, _args_version and, where the kernel
+/// reads or writes packed weights, _layout_id. In the order of their names; the values are the contract's.
+std::vector<CubinFact> expected_facts(const Variant& variant);
+
+/// Arch, exactly one kernel of the right name, a launch bound and registers that allow the variant's threads, and every expected
+/// fact. corrupt, naming the first difference.
+Status check_kernel(const CubinInfo& info, const Variant& variant);
+
+}  // namespace w4moe

@@ -1,0 +1,154 @@
+#include "generator/render/variant_header.hpp"
+
+#include <fmt/format.h>
+
+namespace w4moe {
+namespace {
+
+std::string_view name_of(CodeType code) { return code == CodeType::e2m1 ? "e2m1" : "u4"; }
+
+std::string_view name_of(ScaleType scale) {
+  switch (scale) {
+    case ScaleType::e8m0: return "e8m0";
+    case ScaleType::e4m3: return "e4m3";
+    case ScaleType::bf16: return "bf16";
+    case ScaleType::f16: return "f16";
+  }
+  return "?";
+}
+
+std::string_view name_of(DType type) {
+  switch (type) {
+    case DType::bf16: return "bf16";
+    case DType::f16: return "f16";
+    case DType::f32: return "f32";
+  }
+  return "?";
+}
+
+std::string_view name_of(Activation activation) {
+  switch (activation) {
+    case Activation::silu: return "silu";
+    case Activation::swiglu_oai: return "swiglu_oai";
+    case Activation::geglu_tanh: return "geglu_tanh";
+    case Activation::geglu_erf: return "geglu_erf";
+    case Activation::situ: return "situ";
+    case Activation::relu2: return "relu2";
+    case Activation::silu_ungated: return "silu_ungated";
+    case Activation::gelu_ungated: return "gelu_ungated";
+  }
+  return "?";
+}
+
+// The structured bindings below name every field: a field added to the contract does not compile until it is rendered.
+
+std::string format_text(const QuantFormat& format) {
+  const auto& [code, scale, group_size, has_zero_point, wide_exponent] = format;
+  return fmt::format(R"({{
+        .code = CodeType::{},
+        .scale = ScaleType::{},
+        .group_size = {},
+        .has_zero_point = {},
+        .wide_exponent = {},
+    }})",
+                     name_of(code), name_of(scale), group_size, has_zero_point, wide_exponent);
+}
+
+std::string tile_text(const GemmTile& tile) {
+  const auto& [block_rows, warps_rows, warps_k, strips_per_warp, units_per_warp, stages, min_ctas_per_sm] = tile;
+  return fmt::format(R"({{
+        .block_rows = {},
+        .warps_rows = {},
+        .warps_k = {},
+        .strips_per_warp = {},
+        .units_per_warp = {},
+        .stages = {},
+        .min_ctas_per_sm = {},
+    }})",
+                     block_rows, warps_rows, warps_k, strips_per_warp, units_per_warp, stages, min_ctas_per_sm);
+}
+
+std::string variant_text(const Variant& variant, std::string_view description) {
+  const auto& [kind, arch, hidden, intermediate, format, activation, dtype, tile] = variant;
+  return fmt::format(R"(// {}
+#pragma once
+
+#include "contract/variant.h"
+
+namespace w4moe {{
+
+inline constexpr Variant kVariant{{
+    .kind = KernelKind::{},
+    .arch = Arch::{},
+    .hidden = {},
+    .intermediate = {},
+    .format = {},
+    .activation = Activation::{},
+    .dtype = DType::{},
+    .tile = {},
+}};
+
+}}  // namespace w4moe
+)",
+                     description, kind_name(kind), arch_name(arch), hidden, intermediate, format_text(format),
+                     name_of(activation), name_of(dtype), tile_text(tile));
+}
+
+std::string describe(const Variant& v) {
+  std::string text = fmt::format("{} {}", kind_name(v.kind), arch_name(v.arch));
+  if (v.hidden > 0) text += fmt::format(", H {}", v.hidden);
+  if (v.intermediate > 0) text += fmt::format(", I {}", v.intermediate);
+  if (v.kind == KernelKind::route) return text;
+  text += fmt::format(", {}", name_of(v.dtype));
+  if (v.kind == KernelKind::combine) return text;
+
+  const QuantFormat& f = v.format;
+  text += f.is_mxfp4() ? ", mxfp4" : f.is_nvfp4() ? ", nvfp4" : fmt::format(", {} with {} scales", name_of(f.code), name_of(f.scale));
+  text += f.group_size == kWholeRow ? " per row" : fmt::format(" per {}", f.group_size);
+  if (f.has_zero_point) text += ", zero points";
+  if (f.wide_exponent) text += ", wide exponents";
+  if (v.kind == KernelKind::fc1) text += fmt::format(", {}", name_of(v.activation));
+  if (v.kind == KernelKind::fc1 || v.kind == KernelKind::fc2)
+    text += fmt::format(", blocks of {} rows, {} warps", v.tile.block_rows, v.tile.warps());
+  return text;
+}
+
+}  // namespace
+
+std::string_view kind_name(KernelKind kind) {
+  switch (kind) {
+    case KernelKind::route: return "route";
+    case KernelKind::fc1: return "fc1";
+    case KernelKind::fc2: return "fc2";
+    case KernelKind::combine: return "combine";
+    case KernelKind::pack: return "pack";
+    case KernelKind::scan: return "scan";
+  }
+  return "?";
+}
+
+std::string_view arch_name(Arch arch) {
+  switch (arch) {
+    case Arch::sm_80: return "sm_80";
+    case Arch::sm_86: return "sm_86";
+    case Arch::sm_89: return "sm_89";
+    case Arch::sm_90a: return "sm_90a";
+    case Arch::sm_100a: return "sm_100a";
+    case Arch::sm_103a: return "sm_103a";
+    case Arch::sm_120a: return "sm_120a";
+    case Arch::sm_121a: return "sm_121a";
+  }
+  return "?";
+}
+
+KernelSource render(const Variant& variant) {
+  KernelSource source;
+  const std::string_view kind = kind_name(variant.kind);
+  source.description = describe(variant);
+  source.entry_name = fmt::format("w4moe_{}", kind);
+  source.variant_text = variant_text(variant, source.description);
+  source.entry_text = fmt::format("#include \"{}\"\n#include \"kernels/{}.cuh\"\n", kVariantHeaderName, kind);
+  return source;
+}
+
+}  // namespace w4moe
