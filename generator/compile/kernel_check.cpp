@@ -22,10 +22,6 @@ std::optional<std::uint64_t> args_bytes(KernelKind kind) {
   return std::nullopt;
 }
 
-bool touches_packed_weights(KernelKind kind) {
-  return kind == KernelKind::fc1 || kind == KernelKind::fc2 || kind == KernelKind::pack;
-}
-
 Error mismatch(std::string what) { return Error{ErrorCode::corrupt, "the cubin does not fit: " + std::move(what)}; }
 
 }  // namespace
@@ -42,7 +38,7 @@ std::vector<CubinFact> expected_facts(const Variant& variant) {
   const auto add = [&](std::string_view name, std::uint64_t value) { facts.push_back({fmt::format("{}{}", kFactPrefix, name), value}); };
   if (const std::optional<std::uint64_t> bytes = args_bytes(variant.kind)) add("args_bytes", *bytes);
   add("args_version", kArgsVersion);
-  if (touches_packed_weights(variant.kind)) add("layout_id", kernel_layout_id(variant.weights()));
+  add("layout_id", kernel_layout_id(variant.weights()));
   add("shared_bytes", static_cast<std::uint64_t>(variant.shared_bytes()));
   add("threads", static_cast<std::uint64_t>(variant.threads()));
   return facts;

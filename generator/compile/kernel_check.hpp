@@ -13,8 +13,8 @@ namespace w4moe {
 /// "sm_90a" is wanted, since such code runs there; the reverse is not.
 Status check_arch(const CubinInfo& info, Arch arch);
 
-/// What the kernel of a variant must export: w4moe_fact_threads, _shared_bytes, _args_bytes, _args_version and, where the kernel
-/// reads or writes packed weights, _layout_id. In the order of their names; the values are the contract's.
+/// What the kernel of a variant must export (W4MOE_KERNEL_FACTS): w4moe_fact_args_bytes, _args_version, _layout_id, _shared_bytes and
+/// _threads, in this order; the values are the contract's.
 std::vector<CubinFact> expected_facts(const Variant& variant);
 
 /// Arch, exactly one kernel of the right name, a launch bound and registers that allow the variant's threads, and every expected

@@ -16,10 +16,10 @@ namespace w4moe {
 /// Where to look for NVRTC. The first of the steps that applies decides; a library that was named and cannot be loaded is an
 /// error, not a reason to take another one.
 struct NvrtcSearch {
-  std::string explicit_path;      ///< 1. a library, or a folder that holds libnvrtc.so.<major>
-  std::string environment_path;   ///< 2. the value of W4MOE_NVRTC, likewise
+  std::string explicit_path = {};     ///< 1. a library, or a folder that holds libnvrtc.so.<major>
+  std::string environment_path = {};  ///< 2. the value of W4MOE_NVRTC, likewise
   bool use_loader = true;         ///< 3. libnvrtc.so.13, then .12, as the dynamic loader finds them
-  std::vector<std::string> prefixes;  ///< 4. Python site-packages folders: nvidia/cu13/lib, nvidia/cuda_nvrtc/lib below each
+  std::vector<std::string> prefixes = {};  ///< 4. Python site-packages folders: nvidia/cu13/lib, nvidia/cuda_nvrtc/lib below each
   bool use_well_known = true;     ///< 5. /usr/local/cuda, /usr/local/cuda-*
 };
 
@@ -110,7 +110,7 @@ class NvrtcLibrary {
   mutable std::optional<std::string> build_;
 };
 
-/// Names of the builtins library that this NVRTC asks the loader for: "libnvrtc-builtins.so.13.0".
+/// Name of the builtins library that this NVRTC asks the loader for: "libnvrtc-builtins.so.13.0".
 std::string nvrtc_builtins_name(NvrtcVersion version);
 
 }  // namespace w4moe

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "w4moe/problem.hpp"
+
 namespace w4moe {
 namespace {
 
@@ -99,15 +101,10 @@ std::string describe(const Variant& v) {
   if (v.hidden > 0) text += fmt::format(", H {}", v.hidden);
   if (v.intermediate > 0) text += fmt::format(", I {}", v.intermediate);
   if (v.kind == KernelKind::route) return text;
-  text += fmt::format(", {}", name_of(v.dtype));
+  text += fmt::format(", {}", to_string(v.dtype));
   if (v.kind == KernelKind::combine) return text;
-
-  const QuantFormat& f = v.format;
-  text += f.is_mxfp4() ? ", mxfp4" : f.is_nvfp4() ? ", nvfp4" : fmt::format(", {} with {} scales", name_of(f.code), name_of(f.scale));
-  text += f.group_size == kWholeRow ? " per row" : fmt::format(" per {}", f.group_size);
-  if (f.has_zero_point) text += ", zero points";
-  if (f.wide_exponent) text += ", wide exponents";
-  if (v.kind == KernelKind::fc1) text += fmt::format(", {}", name_of(v.activation));
+  text += fmt::format(", {}", to_string(v.format));
+  if (v.kind == KernelKind::fc1) text += fmt::format(", {}", to_string(v.activation));
   if (v.kind == KernelKind::fc1 || v.kind == KernelKind::fc2)
     text += fmt::format(", blocks of {} rows, {} warps", v.tile.block_rows, v.tile.warps());
   return text;

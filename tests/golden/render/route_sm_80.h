@@ -1,0 +1,33 @@
+// route sm_80
+#pragma once
+
+#include "contract/variant.h"
+
+namespace w4moe {
+
+inline constexpr Variant kVariant{
+    .kind = KernelKind::route,
+    .arch = Arch::sm_80,
+    .hidden = 0,
+    .intermediate = 0,
+    .format = {
+        .code = CodeType::e2m1,
+        .scale = ScaleType::e8m0,
+        .group_size = 32,
+        .has_zero_point = false,
+        .wide_exponent = false,
+    },
+    .activation = Activation::silu,
+    .dtype = DType::bf16,
+    .tile = {
+        .block_rows = 8,
+        .warps_rows = 4,
+        .warps_k = 2,
+        .strips_per_warp = 1,
+        .units_per_warp = 4,
+        .stages = 3,
+        .min_ctas_per_sm = 1,
+    },
+};
+
+}  // namespace w4moe
