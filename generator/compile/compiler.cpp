@@ -19,7 +19,7 @@ std::string source_name(const CompileRequest& request) { return request.source.e
 // Every release from the oldest that is served on must accept each of these, since the compiler's version is not in the key.
 std::vector<std::string> compiler_options(const CompileRequest& request) {
   std::vector<std::string> options = {
-      fmt::format("-arch={}", arch_name(request.arch)),
+      fmt::format("-arch={}", to_string(request.arch)),
       "-std=c++20",
       "-default-device",       // the contract's functions need no mark of their own
       "-no-source-include",    // or NVRTC would also look for headers in the process's working folder

@@ -12,6 +12,7 @@
 #include "generator/compile/cubin_info.hpp"
 #include "generator/render/bundle.hpp"
 #include "generator/render/variant_header.hpp"
+#include "w4moe/device.hpp"
 #include "w4moe/error.hpp"
 
 namespace w4moe {
@@ -82,7 +83,7 @@ void visit_key_fields(const CompileRequest& request, Sink&& sink) {
   sink("bundle", compile_detail::bundle_digest_of(request));
   sink("variant", std::string_view(request.source.variant_text));
   sink("entry", std::string_view(request.source.entry_text));
-  sink("arch", arch_name(request.arch));
+  sink("arch", to_string(request.arch));
   for (const std::string& option : compiler_options(request)) sink("option", std::string_view(option));
   sink("output", std::string_view("cubin"));
 }

@@ -6,6 +6,7 @@
 
 #include "contract/args.h"
 #include "generator/render/variant_header.hpp"
+#include "w4moe/device.hpp"
 
 namespace w4moe {
 namespace {
@@ -27,7 +28,7 @@ Error mismatch(std::string what) { return Error{ErrorCode::corrupt, "the cubin d
 }  // namespace
 
 Status check_arch(const CubinInfo& info, Arch arch) {
-  const std::string wanted(arch_name(arch));
+  const std::string wanted(to_string(arch));
   const std::string found = info.arch();
   if (found == wanted || found + "a" == wanted) return {};
   return mismatch(fmt::format("built for {}, wanted {}", found, wanted));

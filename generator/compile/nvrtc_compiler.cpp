@@ -18,7 +18,7 @@ Status check_supported(const NvrtcLibrary& nvrtc, Arch arch) {
   if (known.empty() || std::find(known.begin(), known.end(), sm) != known.end()) return {};
   return Error{ErrorCode::toolchain_missing,
                fmt::format("NVRTC {}.{} ({}) cannot compile for {}; it knows sm_{}. A newer NVRTC is needed.", nvrtc.version().major,
-                           nvrtc.version().minor, nvrtc.path(), arch_name(arch), fmt::join(known, ", sm_"))};
+                           nvrtc.version().minor, nvrtc.path(), to_string(arch), fmt::join(known, ", sm_"))};
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "w4moe/device.hpp"
 #include "w4moe/problem.hpp"
 
 namespace w4moe {
@@ -92,12 +93,12 @@ inline constexpr Variant kVariant{{
 
 }}  // namespace w4moe
 )",
-                     description, kind_name(kind), arch_name(arch), hidden, intermediate, format_text(format),
+                     description, kind_name(kind), to_string(arch), hidden, intermediate, format_text(format),
                      name_of(activation), name_of(dtype), tile_text(tile));
 }
 
 std::string describe(const Variant& v) {
-  std::string text = fmt::format("{} {}", kind_name(v.kind), arch_name(v.arch));
+  std::string text = fmt::format("{} {}", kind_name(v.kind), to_string(v.arch));
   if (v.hidden > 0) text += fmt::format(", H {}", v.hidden);
   if (v.intermediate > 0) text += fmt::format(", I {}", v.intermediate);
   if (v.kind == KernelKind::route) return text;
@@ -120,20 +121,6 @@ std::string_view kind_name(KernelKind kind) {
     case KernelKind::combine: return "combine";
     case KernelKind::pack: return "pack";
     case KernelKind::scan: return "scan";
-  }
-  return "?";
-}
-
-std::string_view arch_name(Arch arch) {
-  switch (arch) {
-    case Arch::sm_80: return "sm_80";
-    case Arch::sm_86: return "sm_86";
-    case Arch::sm_89: return "sm_89";
-    case Arch::sm_90a: return "sm_90a";
-    case Arch::sm_100a: return "sm_100a";
-    case Arch::sm_103a: return "sm_103a";
-    case Arch::sm_120a: return "sm_120a";
-    case Arch::sm_121a: return "sm_121a";
   }
   return "?";
 }

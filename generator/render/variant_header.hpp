@@ -24,7 +24,4 @@ KernelSource render(const Variant& variant);
 /// "route", "fc1", "fc2", "combine", "pack", "scan": the file below kernels/, and the symbol less its "w4moe_".
 std::string_view kind_name(KernelKind kind);
 
-/// Name of the enumerator, which is also what NVRTC takes after "-arch=": "sm_90a".
-std::string_view arch_name(Arch arch);
-
 }  // namespace w4moe
