@@ -22,3 +22,13 @@ compiler_launcher() {
 nvrtc_probe() {
   python3 "$root/tools/nvrtc_probe.py" "$1"
 }
+
+# Configures and builds one preset of CMakePresets.json; further arguments go to the configuring CMake.
+configure_and_build() {
+  local preset=$1
+  shift
+  local launcher
+  launcher=$(compiler_launcher)
+  cmake --preset "$preset" ${launcher:+"$launcher"} "$@"
+  cmake --build --preset "$preset" -j "$(nproc)"
+}

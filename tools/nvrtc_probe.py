@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Compiles a one-line kernel for sm_90a with the NVRTC library given as argument.
+"""Compiles a one-line kernel for sm_90a with the NVRTC library given as argument, or else named by W4MOE_NVRTC.
 
-Prints "13.0" (the library's version) and exits 0 if a cubin came out; otherwise says why on stderr and exits 1.
-The builtins library beside it is loaded first: NVRTC asks for it by bare name, which only a system-wide
-installation can answer.
+Prints "13.0" (the library's version) and exits 0 if a cubin came out; otherwise says why on stderr and exits 1. Where no
+library is named it exits with --skip-code. The builtins library beside it is loaded first: NVRTC asks for it by bare name,
+which only a system-wide installation can answer.
 """
+import argparse
 import ctypes
 import glob
 import os
@@ -42,12 +43,17 @@ def probe(path):
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit("usage: nvrtc_probe.py /path/to/libnvrtc.so.13")
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("library", nargs="?", default=os.environ.get("W4MOE_NVRTC", ""))
+    parser.add_argument("--skip-code", type=int, default=2, help="exit code where no library is named (2)")
+    arguments = parser.parse_args()
+    if not arguments.library:
+        print("no library named, and W4MOE_NVRTC is not set", file=sys.stderr)
+        sys.exit(arguments.skip_code)
     try:
-        print(probe(sys.argv[1]))
+        print(probe(arguments.library))
     except (OSError, RuntimeError, AttributeError) as error:
-        sys.exit(f"{sys.argv[1]}: {error}")
+        sys.exit(f"{arguments.library}: {error}")
 
 
 if __name__ == "__main__":
