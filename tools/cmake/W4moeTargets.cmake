@@ -42,15 +42,20 @@ function(w4moe_test_suite target)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${target} PRIVATE ${ARG_DEPENDS} Catch2::Catch2WithMain)
   w4moe_target_defaults(${target})
-  # NoTests: a name that CTest mangles (one with a semicolon) would otherwise select nothing, and pass.
-  catch_discover_tests(${target} TEST_PREFIX "${target}/" EXTRA_ARGS -w NoTests)
-  # catch_discover_tests takes no property with a list in it (two labels), so that CTest sets them when it reads the list.
-  set(properties_file ${CMAKE_CURRENT_BINARY_DIR}/${target}_properties.cmake)
-  file(WRITE ${properties_file} "\
-if(${target}_TESTS)
-  set_tests_properties(\${${target}_TESTS} PROPERTIES
-    LABELS \"${ARG_LABELS}\" SKIP_RETURN_CODE 77 ENVIRONMENT W4MOE_TEST_SKIP_CODE=77)
+
+  set(tests_file ${CMAKE_CURRENT_BINARY_DIR}/${target}_tests.cmake)
+  add_custom_command(TARGET ${target} POST_BUILD BYPRODUCTS ${tests_file} VERBATIM
+    COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/tools/cmake/discover_tests.py
+      --program $<TARGET_FILE:${target}> --suite ${target} "--labels=${ARG_LABELS}"
+      --directory ${CMAKE_CURRENT_BINARY_DIR} --catch-version ${Catch2_VERSION} --output ${tests_file})
+  # A program that is not built yet shows as a test that fails, not as none at all.
+  set(include_file ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake)
+  file(WRITE ${include_file} "\
+if(EXISTS \"${tests_file}\")
+  include(\"${tests_file}\")
+else()
+  add_test(${target}_is_not_built ${target}_is_not_built)
 endif()
 ")
-  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${properties_file})
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${include_file})
 endfunction()

@@ -7,7 +7,8 @@ Three things are faults in generator/, runtime/, tools/ and the rest of template
   2. a product, quotient or shift assigned to a name that says stride, pitch, padded, offset_bytes or offset_elems;
   3. a function of such a name whose body multiplies, divides or shifts.
 Asking the contract (`layout.row_stride_elems()`), passing a value on, and adding to a base are no faults. The cache knows
-no dimensions and tests compute by other ways on purpose, so that neither is read.
+no dimensions, the lock-step device plays a machine (pages, banks, addresses), and tests compute by other ways on purpose:
+these are not read.
 
 A line that must do it anyway says why, at its end or on the line before: `// lint: one-definition: REASON`.
 """
@@ -17,13 +18,13 @@ import sys
 import source_text as st
 
 FOLDERS = ("generator", "runtime", "tools", "templates")
-EXEMPT = ("templates/contract/",)
+EXEMPT = ("templates/contract/", "runtime/lockstep/")
 WAIVER = re.compile(r"lint: one-definition: \S")
 
 SIZE_NAME = r"\w*(?:[sS]tride|[pP]itch|[pP]added|offset_(?:bytes|elems))\w*"
 HELPER = re.compile(
-    r"(?:ceil_?div|div_?(?:ceil|up|round_?up)|cdiv|(?:round|align|pad)_?up(?:_to)?|(?:round|align|pad)_to(?:_multiple)?"
-    r"|next_multiple(?:_of)?)\w*$",
+    r"(?:ceil_?div|div_?(?:ceil|up|round_?up)|cdiv|(?:round|align|pad)_?up(?:_to)?|(?:align|pad)_to|round_to_multiple"
+    r"|next_multiple(?:_of)?)(?:_?[iu]?\d+)?$",
     re.IGNORECASE,
 )
 FUNCTION = re.compile(r"(?P<before>[\w>&*\]]\s+|[&*>]\s*)(?:\w+::)*(?P<name>\w+)\s*(?=\()")

@@ -53,3 +53,5 @@ TEST_CASE("a skipped case ends where it says so") {
   body();
   CHECK_FALSE(went_on);
 }
+
+TEST_CASE("a name with , ; [tag]-like \"quotes\" and \\ is one test of CTest's") { SUCCEED(); }
