@@ -14,6 +14,7 @@ struct RouteArgs {
   i64 tokens = 0;
   i32 topk = 0;
   i32 experts = 0;
+  i64 max_blocks = 0;             ///< entries of `blocks` that this launch's GEMMs look at; those past the last block get 0 rows
   i32 block_rows = 0;
   IdType id_type = IdType::i32;
   ControlRegion* control = nullptr;

@@ -6,6 +6,7 @@
 #include "contract/layout_id.h"
 #include "contract/scratch_layout.h"
 #include "contract/tail_rule.h"
+#include "contract/wgmma_tile.h"
 
 namespace w4moe {
 
@@ -16,6 +17,12 @@ enum class KernelKind : u8 {
   combine,  ///< route rows -> outputs, summed over top-k in fp32 in route order
   pack,     ///< checkpoint tensors -> packed units
   scan,     ///< checkpoint scales -> exponent windows
+};
+
+/// Kernel families: sets of GEMM kernels that share one way of working. All read the same packed weights.
+enum class Family : u8 {
+  portable,  ///< mma.sync and cp.async, sm_80 and later
+  wgmma,     ///< sm_90a: weights as wgmma operands in registers
 };
 
 /// Instruction set of the target. The value is 10 x compute capability.
@@ -64,9 +71,13 @@ struct Variant {
   QuantFormat format{};
   Activation activation = Activation::silu;
   DType dtype = DType::bf16;
-  GemmTile tile{};
+  GemmTile tile{};       ///< portable GEMM kernels
+  Family family = Family::portable;
+  WgmmaTile wgmma{};     ///< GEMM kernels of Family::wgmma
 
   constexpr bool operator==(const Variant&) const = default;
+
+  W4MOE_HD constexpr bool is_gemm() const { return kind == KernelKind::fc1 || kind == KernelKind::fc2; }
 
   /// Hopper and later: programmatic dependent launch between the kernels of a layer.
   W4MOE_HD constexpr bool has_pdl() const { return static_cast<u16>(arch) >= 900; }
@@ -77,28 +88,41 @@ struct Variant {
   }
   W4MOE_HD constexpr MatrixLayout matrix() const { return kind == KernelKind::fc2 ? weights().fc2() : weights().fc1(); }
 
-  /// Row tiles of one GEMM: the grid's x.
-  W4MOE_HD constexpr i64 row_tiles() const { return ceil_div(matrix().strips(), tile.tile_strips()); }
+  W4MOE_HD constexpr i64 tile_strips() const { return family == Family::wgmma ? wgmma.tile_strips() : tile.tile_strips(); }
+  W4MOE_HD constexpr i64 tile_rows() const { return tile_strips() * kStripRows; }
+
+  /// Routes a block holds at most.
+  W4MOE_HD constexpr i32 block_rows() const { return family == Family::wgmma ? wgmma.max_width() : tile.block_rows; }
+
+  /// Tiles along the packed rows of one block of routes.
+  W4MOE_HD constexpr i64 row_tiles() const { return ceil_div(matrix().strips(), tile_strips()); }
   /// Strips that the last row tile holds: tile_strips() where the rows have no tail.
-  W4MOE_HD constexpr i64 last_tile_strips() const { return matrix().strips() - (row_tiles() - 1) * tile.tile_strips(); }
+  W4MOE_HD constexpr i64 last_tile_strips() const { return matrix().strips() - (row_tiles() - 1) * tile_strips(); }
+
+  W4MOE_HD constexpr i32 min_ctas_per_sm() const { return is_gemm() && family == Family::portable ? tile.min_ctas_per_sm : 1; }
 
   W4MOE_HD constexpr i32 threads() const {
     switch (kind) {
       case KernelKind::route: return 1024;
       case KernelKind::fc1:
-      case KernelKind::fc2: return tile.threads();
+      case KernelKind::fc2: return family == Family::wgmma ? wgmma.threads() : tile.threads();
       default: return 256;
     }
   }
   /// Dynamic shared memory that does not depend on run-time sizes.
   W4MOE_HD constexpr i64 shared_bytes() const {
-    return kind == KernelKind::fc1 || kind == KernelKind::fc2 ? tile.shared_bytes() : 0;
+    if (!is_gemm()) return 0;
+    return family == Family::wgmma ? wgmma.shared_bytes(UnitLayout{format}.unit_bytes()) : tile.shared_bytes();
   }
 };
 
-/// CTAs of a GEMM kernel for at most `blocks` blocks of routes: row tiles of one block are neighbours, so that they share its
-/// tokens in L2. CTA x works on row tile x % row_tiles of block x / row_tiles.
-W4MOE_HD constexpr i64 gemm_grid_x(const Variant& v, i64 blocks) { return v.row_tiles() * blocks; }
+/// CTAs of a GEMM kernel for at most `blocks` blocks of routes on a device of `sms` multiprocessors. Work item i is row tile
+/// i % row_tiles of block i / row_tiles, so that neighbours share a block's tokens in L2. Portable kernels have a CTA per item;
+/// the wgmma family is persistent: CTA x takes items x, x + grid, ...
+W4MOE_HD constexpr i64 gemm_grid_x(const Variant& v, i64 blocks, i64 sms = 0) {
+  const i64 items = v.row_tiles() * blocks;
+  return v.family == Family::wgmma && sms > 0 ? min_of(items, sms) : items;
+}
 
 inline constexpr i64 kCombineThreads = 256;
 
@@ -109,7 +133,12 @@ W4MOE_HD constexpr i64 combine_grid_x(i64 hidden, i64 tokens) { return combine_c
 /// Dynamic shared memory of the routing kernel: a count and a first slot per expert, and two partial sums per warp.
 W4MOE_HD constexpr i64 route_shared_bytes(i64 experts) { return (2 * experts + 2 * kLanes) * 4; }
 
-/// FP4 in fp16, wide exponents and INT4: the scale multiplies the fp32 partial sums of its group instead of the weight.
+/// Whether the register-A family serves a format: its scales must go on the weight.
+W4MOE_HD constexpr bool wgmma_serves(const QuantFormat& f, DType dtype) {
+  return f.is_int4() || (!f.wide_exponent && !(f.is_mxfp4() && dtype == DType::f16));
+}
+
+/// MXFP4 in fp16, wide exponents and INT4: the scale multiplies the fp32 partial sums of its group instead of the weight.
 W4MOE_HD constexpr bool scales_on_accumulator(const QuantFormat& f, DType dtype) {
   return f.is_int4() || f.wide_exponent || (f.is_mxfp4() && dtype == DType::f16);
 }

@@ -15,22 +15,18 @@ struct UnitRegisters {
   u32 zero;
 };
 
-/// Reads one unit; each lane its own 16 bytes of codes and the scales of its row pair.
+/// Reads one unit from shared memory; each lane its own 16 bytes of codes and the scales of its row pair.
 template <QuantFormat F>
-W4MOE_INLINE void load_unit(UnitRegisters<F>& r, const u8* unit, i32 lane) {
+W4MOE_INLINE void load_shared_unit(UnitRegisters<F>& r, const u8* unit) {
   constexpr UnitLayout layout{F};
-  const ops::U32x4 codes = ops::load_stream_u32x4(unit + lane * kLaneCodeBytes);
-  const u8* scales = unit + layout.pair_scale_offset_bytes(lane / 4);
-  if constexpr (UnitRegisters<F>::kScaleWords == 2) {
-    const ops::U32x2 s = ops::load_stream_u32x2(scales);
-    r.scale[0] = s.v[0];
-    r.scale[1] = s.v[1];
-  } else {
-    r.scale[0] = ops::load_stream_u32(scales);
-  }
+  const i32 lane = ops::lane_index();
+  const ops::U32x4 codes = ops::load_shared_x4(unit + lane * kLaneCodeBytes);
+  const u32* scales = reinterpret_cast<const u32*>(unit + layout.pair_scale_offset_bytes(lane / 4));
+#pragma unroll
+  for (i32 i = 0; i < UnitRegisters<F>::kScaleWords; ++i) r.scale[i] = scales[i];
   if constexpr (F.has_zero_point) {
     const u8* zeros = unit + layout.pair_zero_offset_bytes(lane / 4);
-    r.zero = layout.zero_bytes_per_pair() == 4 ? ops::load_stream_u32(zeros) : ops::load_stream_u16(zeros);
+    r.zero = layout.zero_bytes_per_pair() == 4 ? *reinterpret_cast<const u32*>(zeros) : *reinterpret_cast<const u16*>(zeros);
   }
 #pragma unroll
   for (i32 i = 0; i < 4; ++i) r.code[i] = codes.v[i];
@@ -85,6 +81,16 @@ W4MOE_INLINE void dequantise_step(const UnitRegisters<F>& u, u32 (&a)[4]) {
       for (i32 i = 0; i < 4; ++i) a[i] = ops::mul2<T>(a[i], kLift);
     }
   }
+}
+
+/// INT4 scales of rows g (low) and g + 8 (high) as a pair of T for the 32 K of steps 2 p and 2 p + 1; converted with one rounding
+/// where the checkpoint's scale type is not T.
+template <QuantFormat F, DType T>
+W4MOE_INLINE u32 int4_scale_pair(const UnitRegisters<F>& u, u32 p) {
+  const u32 word = u.scale[UnitRegisters<F>::kScaleWords == 2 ? p : 0];
+  constexpr DType kStored = F.scale == ScaleType::bf16 ? DType::bf16 : DType::f16;
+  if constexpr (kStored == T) return word;
+  return ops::pack2<T>(ops::unpack_lo<kStored>(word), ops::unpack_hi<kStored>(word));
 }
 
 /// fp32 factor of row g + 8 * half for the 32 K of steps 2 p and 2 p + 1, where scales go on the accumulator.

@@ -26,8 +26,8 @@ struct Combine {
   }
 
   static W4MOE_INLINE void run(const CombineArgs& a) {
-    ops::grid_launch_next();
     ops::grid_wait();
+    ops::grid_launch_next();
     const i64 per_token = combine_ctas_per_token(a.hidden);
     const i64 token = ops::block_index_x() / per_token;
     const i64 column = (ops::block_index_x() % per_token * kCombineThreads + ops::thread_index()) * kRowVectorElems;

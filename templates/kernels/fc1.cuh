@@ -89,21 +89,23 @@ struct Fc1 {
   }
 
   static W4MOE_INLINE void run(const Fc1Args& a) {
-    ops::grid_launch_next();
     ops::grid_wait();
+    ops::grid_launch_next();
     const i64 block_index = ops::block_index_x() / V.row_tiles();
     const i64 tile = ops::block_index_x() % V.row_tiles();
-    if (block_index >= a.counts->blocks) return;
     const RouteBlock block = a.blocks[block_index];
+    if (block.rows == 0) return;
 
     u8* shared = ops::shared_memory();
     BlockRow* table = reinterpret_cast<BlockRow*>(shared + kTile.row_table_offset_bytes());
+    WeightStream<V> weights;  // needs the expert only: under way while the rows are looked up
+    weights.start(a.weights + block.expert * kMatrix.expert_stride_bytes(), tile * kTile.tile_strips());
     fill_rows(a, block, table);
 
     Stage stage;
     stage.init(shared, a.x, a.x_row_stride_elems * dtype_bytes(V.dtype), table, nullptr);
     Accumulators<V> acc;
-    gemm_mainloop<V>(acc, stage, a.weights + block.expert * kMatrix.expert_stride_bytes(), tile * kTile.tile_strips());
+    gemm_mainloop<V>(acc, stage, weights);
     store_partials<V>(acc, shared);
     ops::barrier();
 
@@ -114,7 +116,7 @@ struct Fc1 {
 
 }  // namespace w4moe
 
-W4MOE_KERNEL(w4moe::kVariant.threads(), w4moe::kVariant.tile.min_ctas_per_sm) w4moe_fc1(W4MOE_ARGS(w4moe::Fc1Args) args) {
+W4MOE_KERNEL(w4moe::kVariant.threads(), w4moe::kVariant.min_ctas_per_sm()) w4moe_fc1(W4MOE_ARGS(w4moe::Fc1Args) args) {
   w4moe::Fc1<w4moe::kVariant>::run(args);
 }
 W4MOE_KERNEL_FACTS(w4moe::Fc1Args)

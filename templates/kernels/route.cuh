@@ -34,8 +34,8 @@ struct Route {
   }
 
   static W4MOE_INLINE void run(const RouteArgs& a) {
-    ops::grid_launch_next();
     ops::grid_wait();
+    ops::grid_launch_next();
     i32* counts = reinterpret_cast<i32*>(ops::shared_memory());
     i32* first_slot = counts + a.experts;
     i32* warp_sums = first_slot + a.experts;
@@ -47,6 +47,7 @@ struct Route {
         ops::atomic_max(&a.control->status, static_cast<u32>(KernelStatus::control_corrupt));
         *a.counts = RouteCounts{};
       }
+      for (i64 b = thread; b < a.max_blocks; b += kThreads) a.blocks[b] = RouteBlock{};
       return;
     }
 
@@ -91,6 +92,7 @@ struct Route {
       }
       slot += rows;
     }
+    for (i64 b = total_blocks + thread; b < a.max_blocks; b += kThreads) a.blocks[b] = RouteBlock{};
     if (thread == 0) *a.counts = RouteCounts{total_blocks, total_slots, {0, 0}};
     ops::barrier();
 

@@ -174,6 +174,7 @@ LayerRun run_layer(LockstepDevice& device, const Layer& l) {
   route.tokens = c.tokens;
   route.topk = static_cast<i32>(c.topk);
   route.experts = static_cast<i32>(c.experts);
+  route.max_blocks = routes.max_blocks();
   route.block_rows = c.tile.block_rows;
   route.id_type = c.id_type;
   route.control = region(Region::control).as<ControlRegion>();

@@ -1,0 +1,61 @@
+// How a GEMM kernel of the Hopper register-A family cuts its work. Two consumer warpgroups hold the weights of a tile as wgmma
+// operands in registers; a producer warpgroup gathers tokens and streams packed units into a ring of stages.
+#pragma once
+
+#include "contract/scratch_layout.h"
+
+namespace w4moe {
+
+inline constexpr i32 kWgmmaConsumerGroups = 2;
+inline constexpr i32 kWgmmaGroupThreads = 128;
+inline constexpr i32 kWgmmaMaxWidths = 4;
+inline constexpr i32 kWgmmaTables = 4;      ///< row tables in flight: at least token_lag() + 2, or the producer waits for itself
+
+struct WgmmaTile {
+  i32 widths[kWgmmaMaxWidths] = {8, 0, 0, 0};  ///< token widths a tile can take, ascending, 0 = unused
+  i32 blocks_per_group = 2;                    ///< 64-row blocks per consumer warpgroup
+  i32 stage_units = 2;                         ///< units (64 K) per stage
+  i32 stages = 4;
+
+  constexpr bool operator==(const WgmmaTile&) const = default;
+
+  W4MOE_HD constexpr i32 width_count() const {
+    i32 n = 0;
+    for (i32 i = 0; i < kWgmmaMaxWidths; ++i) n += widths[i] > 0 ? 1 : 0;
+    return n;
+  }
+  /// Stages whose token copies may be under way before the oldest is announced. A consumer frees a stage only once it has the
+  /// next one, so lag + 2 <= stages, or both sides wait for each other.
+  W4MOE_HD constexpr i32 token_lag() const { return static_cast<i32>(min_of(2, stages - 2)); }
+  W4MOE_HD constexpr i32 max_width() const { return widths[width_count() - 1]; }
+  W4MOE_HD constexpr i32 threads() const { return (kWgmmaConsumerGroups + 1) * kWgmmaGroupThreads; }
+  W4MOE_HD constexpr i64 strips_per_warp() const { return blocks_per_group; }
+  W4MOE_HD constexpr i64 tile_strips() const { return kWgmmaConsumerGroups * 4 * static_cast<i64>(blocks_per_group); }
+  W4MOE_HD constexpr i64 tile_rows() const { return tile_strips() * kStripRows; }
+  W4MOE_HD constexpr i64 stage_k() const { return stage_units * kUnitK; }
+
+  /// Tokens of a stage: per unit [max_width rows][64 elements], rows of 128 bytes, swizzled in groups of eight rows.
+  W4MOE_HD constexpr i64 token_unit_bytes() const { return align_up(static_cast<i64>(max_width()) * kUnitK * 2, 1024); }
+  W4MOE_HD constexpr i64 token_stage_bytes() const { return stage_units * token_unit_bytes(); }
+  /// Weights of a stage: per strip its stage_units units in a row.
+  W4MOE_HD constexpr i64 strip_stage_bytes(i64 unit_bytes) const { return stage_units * unit_bytes; }
+  W4MOE_HD constexpr i64 weight_stage_bytes(i64 unit_bytes) const { return tile_strips() * strip_stage_bytes(unit_bytes); }
+
+  W4MOE_HD constexpr i64 tokens_offset_bytes(i64 stage) const { return stage * token_stage_bytes(); }
+  W4MOE_HD constexpr i64 weights_offset_bytes(i64 stage, i64 unit_bytes) const {
+    return stages * token_stage_bytes() + stage * weight_stage_bytes(unit_bytes);
+  }
+  /// Per consumer warp: 32 tokens x 32 rows of outputs on their way to global memory, rows padded by 16 bytes.
+  W4MOE_HD constexpr i64 staging_row_bytes() const { return 2 * kStripRows * 2 + 16; }
+  W4MOE_HD constexpr i64 staging_warp_bytes() const { return 32 * staging_row_bytes(); }
+  W4MOE_HD constexpr i64 staging_offset_bytes(i64 unit_bytes) const { return align_up(weights_offset_bytes(stages, unit_bytes), 128); }
+  W4MOE_HD constexpr i64 tables_offset_bytes(i64 unit_bytes) const {
+    return align_up(staging_offset_bytes(unit_bytes) + kWgmmaConsumerGroups * 4 * staging_warp_bytes(), 16);
+  }
+  W4MOE_HD constexpr i64 table_bytes() const { return static_cast<i64>(max_width()) * 16; }
+  /// mbarriers: full and empty per stage, empty per table.
+  W4MOE_HD constexpr i64 barriers_offset_bytes(i64 unit_bytes) const { return tables_offset_bytes(unit_bytes) + kWgmmaTables * table_bytes(); }
+  W4MOE_HD constexpr i64 shared_bytes(i64 unit_bytes) const { return barriers_offset_bytes(unit_bytes) + (2 * stages + kWgmmaTables) * 8; }
+};
+
+}  // namespace w4moe

@@ -1,0 +1,92 @@
+// The weight side of a portable GEMM: one warp's units on their way from global memory straight into registers, in fragment order.
+#pragma once
+
+#include "device/dequant.h"
+
+namespace w4moe {
+
+/// A warp's ring of units: `units_per_warp` deep, one unit of each of its strips per slot. Slot j always holds the warp's j-th
+/// unit of a stage; it is refilled with the next stage's as soon as it has been used.
+template <Variant V>
+struct WeightStream {
+  static constexpr GemmTile kTile = V.tile;
+  static constexpr MatrixLayout kMatrix = V.matrix();
+  static constexpr UnitLayout kUnit = kMatrix.unit();
+  static constexpr i32 kStrips = kTile.strips_per_warp;
+  static constexpr i32 kDepth = kTile.units_per_warp;
+  static constexpr i32 kUnits = static_cast<i32>(kMatrix.k_units());
+  static constexpr i32 kStageUnits = static_cast<i32>(kTile.stage_units());
+  static constexpr i32 kUnitBytes = static_cast<i32>(kUnit.unit_bytes());
+  static constexpr bool kRagged = kUnits % kStageUnits != 0;
+
+  UnitRegisters<V.format> slots[kDepth][kStrips];
+  const u8* codes[kStrips];   // this lane's codes, scales and zero points of slot 0 of the next stage to load
+  const u8* scales[kStrips];
+  const u8* zeros[kStrips];
+  i32 next_unit;
+
+  /// Starts at the warp's first unit. A strip past the last one reads the last: its sums are never stored.
+  W4MOE_INLINE void start(const u8* expert, i64 first_strip) {
+    const i32 lane = ops::lane_index();
+    const i32 warp_row = ops::warp_index() % kTile.warps_rows;
+    next_unit = ops::warp_index() / kTile.warps_rows * kDepth;
+#pragma unroll
+    for (i32 s = 0; s < kStrips; ++s) {
+      const i64 strip = min_of(first_strip + warp_row * kStrips + s, kMatrix.strips() - 1);
+      const u8* unit = expert + kMatrix.unit_offset_bytes(0, strip, next_unit);
+      codes[s] = unit + lane * kLaneCodeBytes;
+      scales[s] = unit + kUnit.pair_scale_offset_bytes(lane / 4);
+      zeros[s] = unit + kUnit.pair_zero_offset_bytes(lane / 4);
+    }
+    if constexpr (kRagged) {
+      // Units past K keep what their slot held and meet zero tokens: so a slot that is never filled must hold finite values.
+#pragma unroll
+      for (i32 j = 0; j < kDepth; ++j) {
+#pragma unroll
+        for (i32 s = 0; s < kStrips; ++s) slots[j][s] = UnitRegisters<V.format>{};
+      }
+    }
+#pragma unroll
+    for (i32 j = 0; j < kDepth; ++j) load(j);
+    advance();
+  }
+
+  /// Refills slot j with its unit of the stage that the pointers stand at; nothing past K is read.
+  W4MOE_INLINE void load(i32 j) {
+    if (kRagged && next_unit + j >= kUnits) return;
+#pragma unroll
+    for (i32 s = 0; s < kStrips; ++s) {
+      UnitRegisters<V.format>& r = slots[j][s];
+      const ops::U32x4 c = ops::load_stream_u32x4(codes[s] + j * kUnitBytes);
+#pragma unroll
+      for (i32 i = 0; i < 4; ++i) r.code[i] = c.v[i];
+      if constexpr (UnitRegisters<V.format>::kScaleWords == 2) {
+        const ops::U32x2 w = ops::load_stream_u32x2(scales[s] + j * kUnitBytes);
+        r.scale[0] = w.v[0];
+        r.scale[1] = w.v[1];
+      } else {
+        r.scale[0] = ops::load_stream_u32(scales[s] + j * kUnitBytes);
+      }
+      if constexpr (V.format.has_zero_point) {
+        const u8* z = zeros[s] + j * kUnitBytes;
+        r.zero = kUnit.zero_bytes_per_pair() == 4 ? ops::load_stream_u32(z) : ops::load_stream_u16(z);
+      }
+    }
+  }
+
+  /// Moves the pointers to the next stage.
+  W4MOE_INLINE void advance() {
+    next_unit += kStageUnits;
+#pragma unroll
+    for (i32 s = 0; s < kStrips; ++s) {
+      codes[s] += kStageUnits * kUnitBytes;
+      scales[s] += kStageUnits * kUnitBytes;
+      zeros[s] += kStageUnits * kUnitBytes;
+    }
+  }
+
+  /// True while the stage that the pointers stand at exists for this warp's first unit.
+  W4MOE_INLINE bool more() const { return next_unit < kUnits; }
+};
+
+}  // namespace w4moe
