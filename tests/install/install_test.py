@@ -83,6 +83,11 @@ class Install(unittest.TestCase):
         run(COMPILER, "-std=c++20", *cflags, os.path.join(HERE, "consumer", "main.cpp"), *libs, "-o", program)
         self.assertRegex(run(program, LD_LIBRARY_PATH=libraries), PLANNED)
 
+        static = run(*flags, "--static", "--libs", "w4moe", **environment).split()
+        archive = [os.path.join(libraries, "libw4moe.a") if flag == "-lw4moe" else flag for flag in static]
+        run(COMPILER, "-std=c++20", *cflags, os.path.join(HERE, "consumer", "main.cpp"), *archive, "-o", program)
+        self.assertRegex(run(program), PLANNED)
+
     def test_pkg_config_paths_are_joined_right(self):
         text = read(library_folder(TREE), "pkgconfig", "w4moe.pc")
         for line in text.splitlines():
