@@ -111,6 +111,10 @@ class OneDefinition(unittest.TestCase):
         self.assertEqual(sorted(finding.path for finding in findings), sorted(f"{folder}/x.hpp" for folder in folders))
         self.assertEqual(checked, len(folders))
 
+    def test_every_exempt_place_exists(self):
+        root = source_text.default_root()
+        self.assertEqual([path for path in one_definition.EXEMPT if not os.path.exists(os.path.join(root, path))], [])
+
 
 class CheckLayers(unittest.TestCase):
     FILES = {
