@@ -73,6 +73,7 @@ class DiskRoot {
   int tmp() const { return tmp_.get(); }      ///< -1 if absent, as the next two
   int lock() const { return lock_.get(); }
   int stats() const { return stats_.get(); }
+  bool writable() const { return tmp() >= 0 && lock() >= 0 && stats() >= 0; }
   mode_t file_mode() const { return file_mode_; }
   const Trust& trust() const { return trust_; }
 

@@ -39,8 +39,8 @@ void DiskStore::warn(const std::string& kind, const std::string& what) {
 
 DiskRoot::Opened DiskStore::open_root(bool create) {
   const std::lock_guard guard(mutex_);
-  // A tree without tmp/ was opened by a reader before the first put.
-  if (root_ && (!create || options_.read_only || root_->tmp() >= 0)) return {root_, 0, {}};
+  // A tree that was opened to read, while it was being made, may lack a part.
+  if (root_ && (!create || options_.read_only || root_->writable())) return {root_, 0, {}};
   DiskRoot::Opened opened = DiskRoot::open(options_, create);
   root_ = opened.root;
   return opened;

@@ -301,6 +301,7 @@ TEST_CASE("a small tmpfs that is full, and one that is read only") {
     if (!mount_tmpfs(target)) return 77;
     DiskOptions o;
     o.root = target;
+    o.trust.shared = true;  // in a user namespace of our own, "/" belongs to nobody
     Warnings warnings;
     o.warn = warnings.fn();
     DiskStore store(o);
