@@ -14,6 +14,7 @@
 #include <fstream>
 #include <iterator>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,8 @@ class TempDir {
  public:
   TempDir() {
     std::string name = (fs::temp_directory_path() / "w4moe-cache-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make " + name);
+    path_ = name;
   }
   ~TempDir() {
     std::error_code ignored;
