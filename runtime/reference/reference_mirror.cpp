@@ -28,8 +28,9 @@ class MirrorMatrix {
     if (problem.format.is_mxfp4() && !problem.format.wide_exponent) {
       // Weights are kept relative to the window of exponents; the global factor puts the distance back.
       const ScanResult scan = scan_projection(problem, source_view(problem, source, projection, expert), 1);
-      shift_ = static_cast<int>(mx_window(scan).base) - static_cast<int>(kMxDefaultBase);
-      factor_ = std::ldexp(factor_, shift_);
+      const int shift = static_cast<int>(mx_window(scan).base) - static_cast<int>(kMxDefaultBase);
+      factor_ = std::ldexp(factor_, shift);
+      unshift_ = std::ldexp(1.0, -shift);
     }
   }
 
@@ -54,7 +55,7 @@ class MirrorMatrix {
       const double scale = into.scales[static_cast<std::size_t>(problem_.format.group_of(k))];
       into.weights[i] = into.values[i] == 0.0f && !std::isnan(scale)
                             ? into.values[i]
-                            : static_cast<float>(std::ldexp(static_cast<double>(into.values[i]) * scale, -shift_));
+                            : static_cast<float>(static_cast<double>(into.values[i]) * scale * unshift_);
     }
   }
 
@@ -65,7 +66,7 @@ class MirrorMatrix {
     for (i64 first = 0; first < k_; first += kPartialK) {
       float partial[kRouteBlock] = {};
       accumulate(row.values.data() + first, rows + first * kRouteBlock, std::min(kPartialK, k_ - first), partial);
-      const auto scale = static_cast<float>(std::ldexp(row.scales[static_cast<std::size_t>(problem_.format.group_of(first))], -shift_));
+      const auto scale = static_cast<float>(row.scales[static_cast<std::size_t>(problem_.format.group_of(first))] * unshift_);
       for (i64 r = 0; r < kRouteBlock; ++r) sums[r] += partial[r] == 0.0f && !std::isnan(scale) ? 0.0f : partial[r] * scale;
     }
   }
@@ -77,7 +78,7 @@ class MirrorMatrix {
   Projection projection_;
   i64 k_;
   bool scales_sums_;
-  int shift_ = 0;
+  double unshift_ = 1.0;  ///< power of two that the narrow MXFP4 layout leaves out of its weights
   float factor_ = 1.0f;
 };
 

@@ -43,18 +43,8 @@ class RouteRows {
   std::vector<T> values_;
 };
 
-/// sums[r] += weights[i] * rows[i][r] for i in 0..count-1, ascending, each sum in its own order.
-template <class T>
-void accumulate(const T* weights, const T* rows, i64 count, T (&sums)[kRouteBlock]) {
-  typedef T Vector __attribute__((vector_size(kRouteBlock * sizeof(T))));
-  Vector total;
-  __builtin_memcpy(&total, sums, sizeof(total));
-  for (i64 i = 0; i < count; ++i) {
-    Vector row;
-    __builtin_memcpy(&row, rows + i * kRouteBlock, sizeof(row));
-    total += row * weights[i];
-  }
-  __builtin_memcpy(sums, &total, sizeof(total));
-}
+/// sums[r] += weights[i] * rows[i][r] for i in 0..count-1, ascending, each sum in its own order and without fused rounding.
+void accumulate(const float* weights, const float* rows, i64 count, float (&sums)[kRouteBlock]);
+void accumulate(const double* weights, const double* rows, i64 count, double (&sums)[kRouteBlock]);
 
 }  // namespace w4moe

@@ -37,17 +37,18 @@ i64 bytes_per_element(SourceType type) {
   return type == SourceType::bf16 || type == SourceType::f16 ? 2 : 1;
 }
 
-/// Address of an element, its indices counted from the last dimension; what is left over is the expert's.
-const u8* element(const SourceOperand& operand, i64 expert, std::initializer_list<i64> index) {
+/// Address of an element of one expert's tensor: `index` counts the last dimensions, one more in front is the expert's.
+template <std::size_t kRank>
+const u8* element(const SourceOperand& operand, i64 expert, const i64 (&index)[kRank]) {
   const bool own_tensor = operand.size() > 1;
   const SourceTensor& tensor = operand[own_tensor ? static_cast<std::size_t>(expert) : 0];
-  std::vector<i64> full(index);
-  if (tensor.shape.size() > full.size()) full.insert(full.begin(), expert);
-  i64 at = 0;
-  for (std::size_t dim = 0; dim < full.size(); ++dim) {
+  const std::size_t lead = tensor.shape.size() - kRank;
+  const auto step = [&](i64 at, std::size_t dim, i64 by) {
     // Row-major where no strides are given: Horner's scheme over the dimensions.
-    at = tensor.strides_elems.empty() ? at * tensor.shape[dim] + full[dim] : at + full[dim] * tensor.strides_elems[dim];
-  }
+    return tensor.strides_elems.empty() ? at * tensor.shape[dim] + by : at + by * tensor.strides_elems[dim];
+  };
+  i64 at = lead == 1 ? step(0, 0, expert) : 0;
+  for (std::size_t dim = 0; dim < kRank; ++dim) at = step(at, lead + dim, index[dim]);
   return static_cast<const u8*>(tensor.data) + at * bytes_per_element(tensor.type);
 }
 
@@ -127,6 +128,8 @@ void SourceDecoder::row(i64 expert, Projection projection, i64 row, float* value
   const bool words = from.codes[0].type == SourceType::i32;
   const i64 group_size = problem_.format.group_size == kWholeRow ? k : problem_.format.group_size;
   const i64 groups = k / group_size + (k % group_size != 0);
+  const u8* const codes = element(from.codes, expert, {at_row, 0});
+  const i64 eight_bytes = words && k >= 16 ? element(from.codes, expert, {at_row, 1}) - codes : 4;
   for (i64 group = 0; group < groups; ++group) {
     scales[group] = scale(from, expert, at_row, group, groups);
     float table[16];
@@ -137,7 +140,7 @@ void SourceDecoder::row(i64 expert, Projection projection, i64 row, float* value
     }
     const i64 end = std::min(k, (group + 1) * group_size);
     for (i64 first = group * group_size; first < end; first += 8) {  // eight codes are one word or four adjacent bytes
-      const u8* const four = words ? element(from.codes, expert, {at_row, first / 8}) : element(from.codes, expert, {at_row, first / 2});
+      const u8* const four = codes + first / 8 * eight_bytes;
       for (i64 i = 0; i < 4; ++i) {
         const u32 low = four[i] % 16;
         const u32 high = four[i] / 16;

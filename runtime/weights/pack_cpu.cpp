@@ -14,20 +14,38 @@ namespace {
 
 constexpr std::size_t kDestAlignBytes = 16;
 
-/// Packs every unit of one expert's matrix: `low` and `high` are gate and up, or the same view twice.
-void pack_matrix(const MatrixLayout& matrix, bool gated_fc1, const SourceView& low, const SourceView& high, u32 base_low,
-                 u32 base_high, u8* units, int threads) {
-  parallel_for(threads, matrix.strips(), [&](i64 begin, i64 end) {
-    for (i64 strip = begin; strip < end; ++strip) {
-      for (i64 unit_k = 0; unit_k < matrix.k_units(); ++unit_k) {
-        u8* const unit = units + matrix.unit_offset_bytes(0, strip, unit_k);
-        for (i64 lane = 0; lane < kLanes; ++lane) {
-          PackRow rows[2];
-          strip_rows(gated_fc1, low, high, base_low, base_high, strip, lane / 4, rows);
-          pack_unit_lane(matrix.format, rows, unit_k, lane, unit);
-        }
+/// One matrix of one expert: `low` and `high` are gate and up of a gated FC1, or the same projection twice.
+struct MatrixJob {
+  MatrixLayout matrix;
+  bool gated_fc1;
+  const SourceView& low;
+  const SourceView& high;
+  u32 base_low;
+  u32 base_high;
+  u8* units;
+};
+
+/// Packs strips begin..end-1. With a constant format the compiler folds what would be decided for every code.
+template <class Format>
+__attribute__((flatten)) void pack_strips(const MatrixJob& job, const Format& format, i64 begin, i64 end) {
+  for (i64 strip = begin; strip < end; ++strip) {
+    for (i64 unit_k = 0; unit_k < job.matrix.k_units(); ++unit_k) {
+      u8* const unit = job.units + job.matrix.unit_offset_bytes(0, strip, unit_k);
+      for (i64 lane = 0; lane < kLanes; ++lane) {
+        PackRow rows[2];
+        strip_rows(job.gated_fc1, job.low, job.high, job.base_low, job.base_high, strip, lane / 4, rows);
+        pack_unit_lane(format(), rows, unit_k, lane, unit);
       }
     }
+  }
+}
+
+void pack_matrix(const MatrixJob& job, int threads) {
+  const QuantFormat& format = job.matrix.format;
+  parallel_for(threads, job.matrix.strips(), [&](i64 begin, i64 end) {
+    if (format == kMxfp4) return pack_strips(job, [] { return kMxfp4; }, begin, end);
+    if (format == kNvfp4) return pack_strips(job, [] { return kNvfp4; }, begin, end);
+    pack_strips(job, [&] { return format; }, begin, end);
   });
 }
 
@@ -64,10 +82,12 @@ Status pack_on_cpu(const Problem& problem, const SourceWeights& source, std::spa
     const Projection low = gated ? Projection::gate : Projection::up;
     const MatrixLayout fc1 = layout.fc1();
     const MatrixLayout fc2 = layout.fc2();
-    pack_matrix(fc1, gated, view(low), view(Projection::up), window(low), window(Projection::up),
-                base + layout.fc1_offset_bytes() + fc1.unit_offset_bytes(expert, 0, 0), options.threads);
-    pack_matrix(fc2, false, view(Projection::down), view(Projection::down), window(Projection::down), window(Projection::down),
-                base + layout.fc2_offset_bytes() + fc2.unit_offset_bytes(expert, 0, 0), options.threads);
+    pack_matrix(MatrixJob{fc1, gated, view(low), view(Projection::up), window(low), window(Projection::up),
+                          base + layout.fc1_offset_bytes() + fc1.unit_offset_bytes(expert, 0, 0)},
+                options.threads);
+    pack_matrix(MatrixJob{fc2, false, view(Projection::down), view(Projection::down), window(Projection::down),
+                          window(Projection::down), base + layout.fc2_offset_bytes() + fc2.unit_offset_bytes(expert, 0, 0)},
+                options.threads);
     if (options.on_expert_done) options.on_expert_done(expert);
   }
 

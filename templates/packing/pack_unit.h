@@ -33,44 +33,83 @@ W4MOE_HD constexpr EncodedScale encode_scale(const QuantFormat& format, u32 bits
   return EncodedScale{inside ? bits - mx_base : 0, 0, false};
 }
 
-/// Encoded scale of the group that column k lies in; zero for padding.
-W4MOE_HD constexpr EncodedScale row_scale(const QuantFormat& format, const PackRow& row, i64 k) {
-  if (row.feature >= row.view->rows || k >= row.view->k) return EncodedScale{};
-  return encode_scale(format, source_scale(*row.view, row.feature, format.group_of(k)), row.mx_base);
+/// What one row holds in one unit: the encoded scales and zero points of the groups that the unit touches.
+struct UnitRow {
+  const SourceView* view = nullptr;
+  const u8* codes = nullptr;         ///< null where the whole row is padding
+  EncodedScale scales[kUnitSteps]{};
+  u32 zeros[kUnitSteps]{};           ///< INT4; padding has the zero point of symmetric codes
+};
+
+W4MOE_HD constexpr void read_unit_row(const QuantFormat& format, const PackRow& row, i64 unit_k, UnitRow& out) {
+  const UnitLayout layout{format};
+  const bool exists = row.feature < row.view->rows;
+  out.view = row.view;
+  out.codes = exists ? source_code_row(*row.view, row.feature) : nullptr;
+  for (i64 g = 0; g < layout.groups(); ++g) {
+    const i64 k = unit_k * kUnitK + g * format.group_size;
+    out.scales[g] = EncodedScale{};
+    out.zeros[g] = kInt4SymmetricZero;
+    if (!exists || k >= row.view->k) continue;
+    const i64 group = format.group_of(k);
+    out.scales[g] = encode_scale(format, source_scale(*row.view, row.feature, group), row.mx_base);
+    if (format.has_zero_point) out.zeros[g] = source_zero(*row.view, row.feature, group);
+  }
 }
 
-/// Zero point of the group that column k lies in; padding has the one of symmetric codes.
-W4MOE_HD constexpr u32 row_zero(const QuantFormat& format, const PackRow& row, i64 k) {
-  if (!format.has_zero_point || row.feature >= row.view->rows) return kInt4SymmetricZero;
-  if (k >= row.view->k && format.group_size != kWholeRow) return kInt4SymmetricZero;
-  return source_zero(*row.view, row.feature, format.group_of(k));
+/// Group inside the unit that k16 step `step` lies in.
+W4MOE_HD constexpr i64 unit_group(const QuantFormat& format, i64 step) {
+  return UnitLayout{format}.groups() == 1 ? 0 : step * kStepK / format.group_size;
 }
 
 /// Codes of columns k and k + 1 at bits 0..3 and 16..19, with everything folded in that the scale could not hold.
-W4MOE_HD constexpr u32 row_code_pair(const QuantFormat& format, const PackRow& row, i64 k) {
-  if (row.feature >= row.view->rows || k >= row.view->k) {
-    return format.is_int4() ? row_zero(format, row, k) * 0x00010001u : 0;
-  }
-  const u32 pair = source_code_pair(*row.view, row.feature, k);
+W4MOE_HD constexpr u32 row_code_pair(const QuantFormat& format, const UnitRow& row, i64 group, i64 k) {
+  if (row.codes == nullptr || k >= row.view->k) return format.is_int4() ? row.zeros[group] * 0x00010001u : 0;
+  const u32 pair = source_code_pair(*row.view, row.codes, k);
   const u32 codes = (pair & 15u) | ((pair & 0xf0u) << 12);
   if (format.is_int4()) return codes;
-  const EncodedScale scale = row_scale(format, row, k);
+  const EncodedScale& scale = row.scales[group];
   return scale.zero_codes ? 0 : codes ^ (scale.flip * 0x00010001u);
 }
 
 W4MOE_HD inline void store_u32(u8* to, u32 v) { *reinterpret_cast<u32*>(to) = v; }
 
+/// Writes the scales and zero points of a quad's two rows.
+W4MOE_HD inline void store_unit_scales(const QuantFormat& format, const UnitRow (&rows)[2], i64 quad, u8* unit) {
+  const UnitLayout layout{format};
+  u8* const scales = unit + layout.pair_scale_offset_bytes(quad);
+  const EncodedScale* const low = rows[0].scales;
+  const EncodedScale* const high = rows[1].scales;
+  if (format.is_int4()) {
+    u8* const zeros = unit + layout.pair_zero_offset_bytes(quad);
+    for (i64 g = 0; g < layout.groups(); ++g) {
+      store_u32(scales + 4 * g, low[g].bits | (high[g].bits << 16));
+      if (!format.has_zero_point) continue;
+      zeros[2 * g] = static_cast<u8>(rows[0].zeros[g]);
+      zeros[2 * g + 1] = static_cast<u8>(rows[1].zeros[g]);
+    }
+  } else if (format.is_nvfp4()) {
+    store_u32(scales, nv_scale_word(low[0].bits, high[0].bits, low[1].bits, high[1].bits));
+    store_u32(scales + 4, nv_scale_word(low[2].bits, high[2].bits, low[3].bits, high[3].bits));
+  } else {
+    store_u32(scales, format.wide_exponent ? mx_wide_word(low[0].bits, high[0].bits, low[1].bits, high[1].bits)
+                                           : mx_scale_word(low[0].bits, high[0].bits, low[1].bits, high[1].bits));
+  }
+}
+
 /// Writes what lane `lane` owns of the unit at column unit_k * 64: its 16 bytes of codes and, for one lane of each quad, the
 /// scales and zero points of the quad's rows. rows[0] is row g of the strip, rows[1] row g + 8, g = lane / 4.
 W4MOE_HD inline void pack_unit_lane(const QuantFormat& format, const PackRow (&rows)[2], i64 unit_k, i64 lane, u8* unit) {
-  const i64 first = unit_k * kUnitK;
-  const i64 column = 2 * (lane % 4);
+  UnitRow halves[2];
+  read_unit_row(format, rows[0], unit_k, halves[0]);
+  read_unit_row(format, rows[1], unit_k, halves[1]);
   u8* const words = unit + lane * kLaneCodeBytes;
-  for (i32 pair = 0; pair < kUnitSteps / 2; ++pair) {
-    u32 r[8];
-    for (i32 i = 0; i < 8; ++i) {  // register i % 4 of step 2 * pair + i / 4
-      const i64 k = first + (2 * pair + i / 4) * kStepK + column + ((i >> 1) & 1) * 8;
-      const u32 codes = row_code_pair(format, rows[i & 1], k);
+  for (i64 pair = 0; pair < kUnitSteps / 2; ++pair) {
+    u32 r[8] = {};
+    for (i64 i = 0; i < 8; ++i) {  // register i % 4 of step 2 * pair + i / 4
+      const i64 step = 2 * pair + i / 4;
+      const i64 k = unit_k * kUnitK + step * kStepK + ((i >> 1) & 1) * 8 + 2 * (lane % 4);
+      const u32 codes = row_code_pair(format, halves[i & 1], unit_group(format, step), k);
       r[i] = format.is_int4() ? codes : fp4_spread(codes & 15u) | (fp4_spread(codes >> 16) << 16);
     }
     u32 x = 0;
@@ -84,32 +123,7 @@ W4MOE_HD inline void pack_unit_lane(const QuantFormat& format, const PackRow (&r
     store_u32(words + 8 * pair, x);
     store_u32(words + 8 * pair + 4, y);
   }
-  if (lane % 4 != 0) return;
-
-  const UnitLayout layout{format};
-  u8* const scales = unit + layout.pair_scale_offset_bytes(lane / 4);
-  if (format.is_int4()) {
-    for (i64 group = 0; group < layout.groups(); ++group) {
-      const i64 k = first + group * format.group_size;
-      store_u32(scales + 4 * group, row_scale(format, rows[0], k).bits | (row_scale(format, rows[1], k).bits << 16));
-      if (!format.has_zero_point) continue;
-      u8* const zeros = unit + layout.pair_zero_offset_bytes(lane / 4) + 2 * group;
-      zeros[0] = static_cast<u8>(row_zero(format, rows[0], k));
-      zeros[1] = static_cast<u8>(row_zero(format, rows[1], k));
-    }
-    return;
-  }
-  const i64 words_per_pair = layout.scale_bytes_per_pair() / 4;
-  for (i64 word = 0; word < words_per_pair; ++word) {
-    const i64 k = first + 2 * word * format.group_size;
-    const u32 a0 = row_scale(format, rows[0], k).bits;
-    const u32 a8 = row_scale(format, rows[1], k).bits;
-    const u32 b0 = row_scale(format, rows[0], k + format.group_size).bits;
-    const u32 b8 = row_scale(format, rows[1], k + format.group_size).bits;
-    store_u32(scales + 4 * word, format.is_nvfp4()     ? nv_scale_word(a0, a8, b0, b8)
-                                 : format.wide_exponent ? mx_wide_word(a0, a8, b0, b8)
-                                                        : mx_scale_word(a0, a8, b0, b8));
-  }
+  if (lane % 4 == 0) store_unit_scales(format, halves, lane / 4, unit);
 }
 
 /// The two rows of a quad in strip `strip` of a projection pair. For FC1 of a gated layer `low` is gate and `high` is up;

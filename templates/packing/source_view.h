@@ -74,17 +74,21 @@ W4MOE_HD constexpr SourceView source_of_expert(SourceView view, i64 expert) {
 
 W4MOE_HD constexpr i64 source_tensor_row(const SourceView& view, i64 row) { return view.row_first + row * view.row_step; }
 
-/// Codes of columns k (even; bits 0..3) and k + 1 (bits 4..7) of a feature, as 0..15 each.
-W4MOE_HD constexpr u32 source_code_pair(const SourceView& view, i64 row, i64 k) {
-  const i64 at = source_tensor_row(view, row) * view.code_row_stride_bytes + (k >> 3) * view.code_word_stride_bytes + ((k & 7) >> 1);
-  u32 pair = view.codes[at];
+/// First byte of a feature's codes.
+W4MOE_HD constexpr const u8* source_code_row(const SourceView& view, i64 row) {
+  return view.codes + source_tensor_row(view, row) * view.code_row_stride_bytes;
+}
+
+/// Codes of columns k (even; bits 0..3) and k + 1 (bits 4..7) of a row of codes, as 0..15 each.
+W4MOE_HD constexpr u32 source_code_pair(const SourceView& view, const u8* row_codes, i64 k) {
+  u32 pair = row_codes[(k >> 3) * view.code_word_stride_bytes + ((k & 7) >> 1)];
   if (view.code_order == CodeOrder::high_nibble_first) pair = (pair >> 4) | ((pair & 15u) << 4);
   if (view.code_sign == CodeSign::twos_complement) pair ^= 0x88u;
   return pair;
 }
 
 W4MOE_HD constexpr u32 source_code(const SourceView& view, i64 row, i64 k) {
-  return (source_code_pair(view, row, k & ~i64{1}) >> (4 * (k & 1))) & 15u;
+  return (source_code_pair(view, source_code_row(view, row), k & ~i64{1}) >> (4 * (k & 1))) & 15u;
 }
 
 /// Columns of a code tensor of k elements, for bytes of two codes and for int32 words of eight.
