@@ -50,7 +50,8 @@ DiskRoot::Opened DiskRoot::open(const DiskOptions& options, bool create) {
   if (!base.fd) return {nullptr, base.error, std::move(base.why)};
   if (options.trust.shared && !base.created) {
     struct stat info;  // whoever shares a directory has said by its mode with whom
-    if (::fstat(base.fd.get(), &info) == 0) out->dir_mode_ = info.st_mode & 07777, out->file_mode_ = info.st_mode & 0666;
+    if (::fstat(base.fd.get(), &info) == 0)
+      out->dir_mode_ = info.st_mode & 07777, out->file_mode_ = info.st_mode & 0666;
   }
   const std::optional<mode_t> mode = create ? std::optional(out->dir_mode_) : std::nullopt;
   const bool empty_before = base.created || (create && names_in(base.fd.get()).empty());
@@ -71,7 +72,8 @@ DiskRoot::Opened DiskRoot::open(const DiskOptions& options, bool create) {
 }
 
 OpenedDir DiskRoot::shard(const std::string& name, bool create) const {
-  return open_trusted_subdir(obj_.get(), name.c_str(), trust_, create ? std::optional(dir_mode_) : std::nullopt);
+  return open_trusted_subdir(obj_.get(), name.c_str(), trust_,
+                             create ? std::optional(dir_mode_) : std::nullopt);
 }
 
 std::vector<EntryFile> DiskRoot::scan_shard(const std::string& shard_name) const {
@@ -82,7 +84,8 @@ std::vector<EntryFile> DiskRoot::scan_shard(const std::string& shard_name) const
     const auto name = parse_name(shard_name, file);
     if (!name) continue;
     EntryFile item{shard_name, std::move(file), *name};
-    if (::fstatat(dir.fd.get(), item.file.c_str(), &item.info, AT_SYMLINK_NOFOLLOW) == 0) files.push_back(std::move(item));
+    if (::fstatat(dir.fd.get(), item.file.c_str(), &item.info, AT_SYMLINK_NOFOLLOW) == 0)
+      files.push_back(std::move(item));
   }
   return files;
 }
@@ -104,16 +107,21 @@ std::vector<EntryFile> DiskRoot::files_of(const Key& key) const {
   return files;
 }
 
-DiskRoot::ReadEntry DiskRoot::read(const std::string& shard_name, const std::string& file, const EntryName& name) const {
+DiskRoot::ReadEntry DiskRoot::read(const std::string& shard_name, const std::string& file,
+                                   const EntryName& name) const {
   const OpenedDir dir = shard(shard_name, false);
-  if (!dir.fd) return {dir.error == ENOENT ? ReadFile::State::absent : ReadFile::State::failed, {}, {}, dir.why};
+  if (!dir.fd)
+    return {dir.error == ENOENT ? ReadFile::State::absent : ReadFile::State::failed, {}, {}, dir.why};
   ReadFile read = read_trusted_file(dir.fd.get(), file, trust_, kMaxEntryBytes);
   if (read.state != ReadFile::State::ok) return {read.state, {}, read.info, std::move(read.why)};
   Result<Entry> entry = decode_entry(std::move(read.bytes), name);
   if (!entry) return {ReadFile::State::refused, {}, read.info, entry.error().message};
   // decode_entry lets any builder pass for an empty one; a file says exactly which it is.
   if (entry->builder != name.builder)
-    return {ReadFile::State::refused, {}, read.info, fmt::format("made by '{}' under another name", entry->builder)};
+    return {ReadFile::State::refused,
+            {},
+            read.info,
+            fmt::format("made by '{}' under another name", entry->builder)};
   return {ReadFile::State::ok, std::move(*entry), read.info, {}};
 }
 

@@ -19,13 +19,13 @@ namespace w4moe::cache {
 inline constexpr std::uint64_t kDefaultMaxBytes = std::uint64_t{2} << 30;
 
 struct DiskOptions {
-  std::string root;                             ///< absolute path
-  bool read_only = false;                       ///< nothing is written, touched, locked or removed
-  bool public_read = false;                     ///< new directories 0755, files 0644: for a directory to be shipped
-  std::uint64_t max_bytes = kDefaultMaxBytes;   ///< soft limit of all entries; 0 = none
+  std::string root;          ///< absolute path
+  bool read_only = false;    ///< nothing is written, touched, locked or removed
+  bool public_read = false;  ///< new directories 0755, files 0644: for a directory to be shipped
+  std::uint64_t max_bytes = kDefaultMaxBytes;  ///< soft limit of all entries; 0 = none
   Trust trust;
   WarningFn warn;
-  PublishHook publish_hook;                     ///< for tests
+  PublishHook publish_hook;  ///< for tests
 };
 
 /// One entry file.
@@ -69,8 +69,8 @@ class DiskRoot {
   /// Stat-guarded.
   bool remove(const EntryFile& file) const;
 
-  int base() const { return base_.get(); }    ///< ROOT
-  int tmp() const { return tmp_.get(); }      ///< -1 if absent, as the next two
+  int base() const { return base_.get(); }  ///< ROOT
+  int tmp() const { return tmp_.get(); }    ///< -1 if absent, as the next two
   int lock() const { return lock_.get(); }
   int stats() const { return stats_.get(); }
   bool writable() const { return tmp() >= 0 && lock() >= 0 && stats() >= 0; }

@@ -19,7 +19,8 @@ constexpr off_t kWholeLock = 0;
 
 // Recency, correct to an hour. A time ahead of the clock is put right as well.
 void touch(int dir, const std::string& file, const struct stat& info) {
-  const std::int64_t age = static_cast<std::int64_t>(std::time(nullptr)) - static_cast<std::int64_t>(info.st_mtim.tv_sec);
+  const std::int64_t age =
+      static_cast<std::int64_t>(std::time(nullptr)) - static_cast<std::int64_t>(info.st_mtim.tv_sec);
   if (std::llabs(age) < kTouchAfterS) return;
   ::utimensat(dir, file.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);  // "now" needs no ownership, only write access
 }
@@ -32,8 +33,9 @@ DiskStore::DiskStore(DiskOptions options, std::shared_ptr<SharedStats> stats)
     : options_(std::move(options)), stats_(std::move(stats)), warner_(options_.warn) {}
 
 void DiskStore::warn(const std::string& kind, const std::string& what) {
-  const char* const hint = options_.read_only ? "check W4MOE_CACHE_READONLY_DIRS"
-                                              : "set W4MOE_CACHE_DIR to a private, writable directory to move it";
+  const char* const hint = options_.read_only
+                               ? "check W4MOE_CACHE_READONLY_DIRS"
+                               : "set W4MOE_CACHE_DIR to a private, writable directory to move it";
   warner_.once(kind, fmt::format("kernel cache {}: {}; {}", options_.root, what, hint));
 }
 
@@ -60,13 +62,14 @@ void DiskStore::forget_root() {
 std::shared_ptr<const DiskRoot> DiskStore::readable_root() {
   DiskRoot::Opened opened = open_root(false);
   // The user's directory need not exist before the first put; one that was given to read from should.
-  if (!opened.root && (opened.error != ENOENT || options_.read_only)) warn("root", opened.why + "; it is not used");
+  if (!opened.root && (opened.error != ENOENT || options_.read_only))
+    warn("root", opened.why + "; it is not used");
   return std::move(opened.root);
 }
 
 std::optional<Entry> DiskStore::get(const EntryName& name) {
   const auto root = readable_root();
-  if (!root) return std::nullopt;
+  if (!root || !valid_builder(name.builder)) return std::nullopt;
   if (name.builder.empty()) {
     for (const EntryFile& file : root->files_of(name.key))
       if (auto entry = get_file(*root, file)) return entry;
@@ -81,7 +84,8 @@ std::optional<Entry> DiskStore::get_file(const DiskRoot& root, const EntryFile& 
   switch (read.state) {
     case ReadFile::State::ok:
       if (!options_.read_only)
-        if (const OpenedDir dir = root.shard(file.shard, false); dir.fd) touch(dir.fd.get(), file.file, read.info);
+        if (const OpenedDir dir = root.shard(file.shard, false); dir.fd)
+          touch(dir.fd.get(), file.file, read.info);
       return std::move(read.entry);
     case ReadFile::State::absent:
       break;
@@ -111,9 +115,11 @@ int DiskStore::try_publish(const Entry& entry, const Bytes& file, std::string& w
   int error = shard.fd ? 0 : shard.error;
   if (error == 0 && root.tmp() < 0) error = EACCES;
   if (error == 0)
-    error = publish_file(root.tmp(), shard.fd.get(), DiskRoot::file_name(name), file, root.file_mode(), options_.publish_hook);
+    error = publish_file(root.tmp(), shard.fd.get(), DiskRoot::file_name(name), file, root.file_mode(),
+                         options_.publish_hook);
   if (error != 0)
-    why = fmt::format("cannot write kernel {}: {}", name.key.short_hex(), shard.fd ? errno_text(error) : shard.why);
+    why = fmt::format("cannot write kernel {}: {}", name.key.short_hex(),
+                      shard.fd ? errno_text(error) : shard.why);
   return error;
 }
 
@@ -170,7 +176,8 @@ std::vector<StoredEntry> DiskStore::list() {
   std::vector<StoredEntry> out;
   if (const auto root = readable_root())
     for (const EntryFile& file : root->scan())
-      out.push_back({file.name, static_cast<std::uint64_t>(file.info.st_size), file.info.st_mtim.tv_sec, file.path()});
+      out.push_back(
+          {file.name, static_cast<std::uint64_t>(file.info.st_size), file.info.st_mtim.tv_sec, file.path()});
   return out;
 }
 
@@ -209,7 +216,8 @@ bool merge_stats(DiskStore& store, const Stats& unsaved) {
   if (!lock.held()) return false;
   Stats total = read_total_stats(store);
   const std::string json = stats_to_json(total += unsaved);
-  return publish_file(root.tmp(), root.stats(), "totals.json", std::as_bytes(std::span(json)), root.file_mode()) == 0;
+  return publish_file(root.tmp(), root.stats(), "totals.json", std::as_bytes(std::span(json)),
+                      root.file_mode()) == 0;
 }
 
 }  // namespace w4moe::cache

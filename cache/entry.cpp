@@ -91,8 +91,10 @@ Result<Entry> decode_entry(Bytes file) {
   if (load_le<std::uint32_t>(footer + 12) != 0 || load_le<std::uint64_t>(footer + 40) != 0)
     return corrupt("unknown flags");
 
-  const auto payload_bytes = load_le<std::uint64_t>(footer + 16), metadata_bytes = load_le<std::uint64_t>(footer + 24);
-  const std::uint64_t key_bytes = load_le<std::uint32_t>(footer + 32), builder_bytes = load_le<std::uint32_t>(footer + 36);
+  const auto payload_bytes = load_le<std::uint64_t>(footer + 16),
+             metadata_bytes = load_le<std::uint64_t>(footer + 24);
+  const std::uint64_t key_bytes = load_le<std::uint32_t>(footer + 32),
+                      builder_bytes = load_le<std::uint32_t>(footer + 36);
   if (payload_bytes == 0 || payload_bytes > footer_at || metadata_bytes > footer_at ||
       payload_bytes + metadata_bytes + key_bytes + builder_bytes != footer_at)
     return corrupt("section lengths do not add up");
@@ -110,7 +112,8 @@ Result<Entry> decode_entry(Bytes file, const EntryName& expected) {
   Result<Entry> entry = decode_entry(std::move(file));
   if (!entry) return entry;
   if (const Key found = entry->key(); found != expected.key)
-    return corrupt(fmt::format("holds key {} under the name of {}", found.short_hex(), expected.key.short_hex()));
+    return corrupt(
+        fmt::format("holds key {} under the name of {}", found.short_hex(), expected.key.short_hex()));
   if (!expected.builder.empty() && entry->builder != expected.builder)
     return corrupt(fmt::format("made by '{}' under the name of '{}'", entry->builder, expected.builder));
   return entry;

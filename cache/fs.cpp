@@ -51,7 +51,8 @@ std::string link_target(int link) {
 // A name nobody can guess or meet by accident; the pid is for people.
 std::string temp_name() {
   std::uint64_t random[2] = {};
-  if (::getrandom(random, sizeof random, 0) != sizeof random) random[0] = reinterpret_cast<std::uintptr_t>(&random);
+  if (::getrandom(random, sizeof random, 0) != sizeof random)
+    random[0] = reinterpret_cast<std::uintptr_t>(&random);
   return fmt::format("{}.{}.{:016x}{:016x}", ::getpid(), ::gettid(), random[0], random[1]);
 }
 
@@ -97,9 +98,11 @@ ReadFile read_once(int dir, const std::string& name, const Trust& trust, std::ui
     return with(ReadFile::State::failed, errno_text(error));
   }
   if (!S_ISREG(out.info.st_mode)) return with(ReadFile::State::refused, "is not a regular file");
-  if (std::string why = distrust(out.info, trust); !why.empty()) return with(ReadFile::State::refused, std::move(why));
+  if (std::string why = distrust(out.info, trust); !why.empty())
+    return with(ReadFile::State::refused, std::move(why));
   const auto size = static_cast<std::uint64_t>(out.info.st_size);
-  if (size > max_bytes) return with(ReadFile::State::refused, fmt::format("{} bytes, at most {}", size, max_bytes));
+  if (size > max_bytes)
+    return with(ReadFile::State::refused, fmt::format("{} bytes, at most {}", size, max_bytes));
   out.bytes.resize(static_cast<std::size_t>(size));
   for (std::size_t done = 0; done < out.bytes.size();) {
     const ssize_t n = ::read(fd.get(), out.bytes.data() + done, out.bytes.size() - done);
@@ -122,13 +125,15 @@ std::string errno_text(int error) { return std::generic_category().message(error
 std::string distrust(const struct stat& info, const Trust& trust, bool sticky_is_enough) {
   if (trust.shared) return {};
   if (info.st_uid != 0 && info.st_uid != trust.euid)
-    return fmt::format("is owned by uid {}, neither root nor this user ({}){}", info.st_uid, trust.euid, kShareHint);
+    return fmt::format("is owned by uid {}, neither root nor this user ({}){}", info.st_uid, trust.euid,
+                       kShareHint);
   if ((info.st_mode & 022) != 0 && !(sticky_is_enough && (info.st_mode & S_ISVTX) != 0))
     return fmt::format("has mode {:04o}, so that others can write to it{}", info.st_mode & 07777, kShareHint);
   return {};
 }
 
-OpenedDir open_trusted_subdir(int parent, const char* name, const Trust& trust, std::optional<mode_t> create_mode) {
+OpenedDir open_trusted_subdir(int parent, const char* name, const Trust& trust,
+                              std::optional<mode_t> create_mode) {
   bool created = false;
   UniqueFd fd(::openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd && errno == ENOENT && create_mode) {
@@ -136,8 +141,12 @@ OpenedDir open_trusted_subdir(int parent, const char* name, const Trust& trust, 
     fd = UniqueFd(::openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   }
   struct stat info;
-  if (!fd || ::fstat(fd.get(), &info) != 0) return failed(errno, fmt::format("'{}': {}", name, errno_text(errno)));
-  if (const std::string why = distrust(info, trust); !why.empty()) return failed(EPERM, fmt::format("'{}' {}", name, why));
+  if (!fd || ::fstat(fd.get(), &info) != 0) {
+    const int e = errno;
+    return failed(e, fmt::format("'{}': {}", name, errno_text(e)));
+  }
+  if (const std::string why = distrust(info, trust); !why.empty())
+    return failed(EPERM, fmt::format("'{}' {}", name, why));
   return {std::move(fd), 0, {}, created};
 }
 
@@ -164,10 +173,12 @@ OpenedDir open_trusted_dir(const std::string& path, const Trust& trust, std::opt
     }
     if (S_ISLNK(info.st_mode)) {
       const std::string target = link_target(next.get());
-      if (rest.empty()) return failed(EPERM, fmt::format("{} is a symbolic link to {}; name that instead", walked, target));
+      if (rest.empty())
+        return failed(EPERM, fmt::format("{} is a symbolic link to {}; name that instead", walked, target));
       if (!trust.shared && info.st_uid != 0 && info.st_uid != trust.euid)
         return failed(EPERM, fmt::format("{} is a symbolic link of uid {}", walked, info.st_uid));
-      if (target.empty() || ++links > kMaxLinks) return failed(ELOOP, fmt::format("{}: {}", walked, errno_text(ELOOP)));
+      if (target.empty() || ++links > kMaxLinks)
+        return failed(ELOOP, fmt::format("{}: {}", walked, errno_text(ELOOP)));
       prepend_parts(target, rest);
       if (target.front() == '/') dir = open_path(AT_FDCWD, "/");
       continue;
@@ -178,7 +189,10 @@ OpenedDir open_trusted_dir(const std::string& path, const Trust& trust, std::opt
     dir = std::move(next);
   }
   UniqueFd fd(::openat(dir.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) return failed(errno, fmt::format("{}: {}", path, errno_text(errno)));
+  if (!fd) {
+    const int e = errno;
+    return failed(e, fmt::format("{}: {}", path, errno_text(e)));
+  }
   return {std::move(fd), 0, {}, created};
 }
 
@@ -202,7 +216,8 @@ int publish_file(int tmp_dir, int dir, const std::string& name, std::span<const 
   const std::string temp = temp_name();
   int error = 0;
   {
-    const UniqueFd fd(::openat(tmp_dir, temp.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    const UniqueFd fd(
+        ::openat(tmp_dir, temp.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!fd) return errno;
     error = fill_temp(fd.get(), bytes, mode, hook);
   }

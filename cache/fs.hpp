@@ -61,7 +61,8 @@ struct OpenedDir {
 OpenedDir open_trusted_dir(const std::string& path, const Trust& trust, std::optional<mode_t> create_mode);
 
 /// The same for one directory below an open one.
-OpenedDir open_trusted_subdir(int parent, const char* name, const Trust& trust, std::optional<mode_t> create_mode);
+OpenedDir open_trusted_subdir(int parent, const char* name, const Trust& trust,
+                              std::optional<mode_t> create_mode);
 
 struct ReadFile {
   enum class State {

@@ -10,7 +10,8 @@ LayeredStore make_layers(const CacheOptions& options) {
   if (options.mode != CacheMode::off) {
     DiskOptions reading = options.disk;
     reading.read_only = true;
-    if (options.mode == CacheMode::on && !options.disk.root.empty()) disk = std::make_shared<DiskStore>(options.disk, stats);
+    if (options.mode == CacheMode::on && !options.disk.root.empty())
+      disk = std::make_shared<DiskStore>(options.disk, stats);
     if (options.mode == CacheMode::readonly && !options.disk.root.empty())
       read_only.push_back(std::make_shared<DiskStore>(reading, stats));
     for (const std::string& dir : options.read_only_dirs) {

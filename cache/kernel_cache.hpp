@@ -16,10 +16,10 @@ enum class CacheMode {
 
 struct CacheOptions {
   CacheMode mode = CacheMode::on;
-  DiskOptions disk;                         ///< an empty root = memory only; `warn` and `trust` hold for all layers
+  DiskOptions disk;  ///< an empty root = memory only; `warn` and `trust` hold for all layers
   std::vector<std::string> read_only_dirs;  ///< W4MOE_CACHE_READONLY_DIRS, in order
   bool backfill = false;
-  LockWait lock_wait;                       ///< `warn` is taken from `disk`
+  LockWait lock_wait;  ///< `warn` is taken from `disk`
   std::uint64_t max_memory_bytes = std::uint64_t{256} << 20;
 };
 
@@ -33,7 +33,9 @@ class KernelCache {
 
   /// Looks up, never builds, takes no lock.
   std::optional<Entry> get(const EntryName& name) { return store_.get(name); }
-  Result<Entry> get_or_build(const EntryName& name, const BuildFn& build) { return flight_.get_or_build(name, build); }
+  Result<Entry> get_or_build(const EntryName& name, const BuildFn& build) {
+    return flight_.get_or_build(name, build);
+  }
 
   LayeredStore& store() { return store_; }
   Stats stats() const { return store_.stats().read(); }

@@ -64,7 +64,8 @@ Key Key::of_text(std::string_view text) { return Key{sha256(text)}; }
 
 bool valid_builder(std::string_view builder) {
   return builder.size() <= 32 && std::all_of(builder.begin(), builder.end(), [](char c) {
-           return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '+';
+           return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' ||
+                  c == '+';
          });
 }
 

@@ -5,8 +5,8 @@
 namespace w4moe::cache {
 
 LayeredStore::LayeredStore(std::shared_ptr<MemoryStore> memory, std::shared_ptr<DiskStore> disk,
-                           std::vector<std::shared_ptr<DiskStore>> read_only, std::shared_ptr<SharedStats> stats,
-                           bool backfill)
+                           std::vector<std::shared_ptr<DiskStore>> read_only,
+                           std::shared_ptr<SharedStats> stats, bool backfill)
     : memory_(std::move(memory)),
       disk_(std::move(disk)),
       read_only_(std::move(read_only)),

@@ -9,7 +9,8 @@
 namespace w4moe::cache {
 namespace {
 
-constexpr std::string_view kHint = "kernels are kept in memory only; set W4MOE_CACHE_DIR to an absolute path to keep them";
+constexpr std::string_view kHint =
+    "kernels are kept in memory only; set W4MOE_CACHE_DIR to an absolute path to keep them";
 
 std::optional<std::string> non_empty(std::optional<std::string> value) {
   return value && !value->empty() ? value : std::nullopt;
@@ -34,7 +35,8 @@ Location at(LocationOrigin origin, const std::string& value) {
   if (value.front() != '/')
     return unusable(origin, fmt::format("{}='{}' is not an absolute path", to_string(origin), value));
   std::string path = without_trailing_slashes(value);
-  if (path.empty()) return unusable(origin, fmt::format("{}='{}' names the root directory", to_string(origin), value));
+  if (path.empty())
+    return unusable(origin, fmt::format("{}='{}' names the root directory", to_string(origin), value));
   return {std::move(path), origin, ""};
 }
 
@@ -42,11 +44,16 @@ Location at(LocationOrigin origin, const std::string& value) {
 
 std::string_view to_string(LocationOrigin origin) {
   switch (origin) {
-    case LocationOrigin::explicit_path: return "explicit";
-    case LocationOrigin::w4moe_cache_dir: return "W4MOE_CACHE_DIR";
-    case LocationOrigin::xdg_cache_home: return "XDG_CACHE_HOME";
-    case LocationOrigin::home: return "HOME";
-    case LocationOrigin::none: break;
+    case LocationOrigin::explicit_path:
+      return "explicit";
+    case LocationOrigin::w4moe_cache_dir:
+      return "W4MOE_CACHE_DIR";
+    case LocationOrigin::xdg_cache_home:
+      return "XDG_CACHE_HOME";
+    case LocationOrigin::home:
+      return "HOME";
+    case LocationOrigin::none:
+      break;
   }
   return "none";
 }

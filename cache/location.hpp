@@ -21,9 +21,9 @@ enum class LocationOrigin { explicit_path, w4moe_cache_dir, xdg_cache_home, home
 std::string_view to_string(LocationOrigin origin);
 
 struct Location {
-  std::string path;                                ///< absolute; empty = keep kernels in memory only
-  LocationOrigin origin = LocationOrigin::none;    ///< what decided it, also when what it says cannot be used
-  std::string warning;                             ///< why there is no path, or why a variable was ignored; else empty
+  std::string path;                              ///< absolute; empty = keep kernels in memory only
+  LocationOrigin origin = LocationOrigin::none;  ///< what decided it, also when what it says cannot be used
+  std::string warning;  ///< why there is no path, or why a variable was ignored; else empty
 };
 
 /// Explicit path > $W4MOE_CACHE_DIR > $XDG_CACHE_HOME/w4moe (only if absolute) > $HOME/.cache/w4moe.

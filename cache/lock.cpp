@@ -113,7 +113,8 @@ BuildLock lock_for_build(int lock_dir, const Key& key, mode_t mode, const LockWa
       warned = true;
       wait.warn(fmt::format("waiting for {} to build kernel {} ({:.1f} s so far, limit {:.0f} s)",
                             read_note(fd.get(), out.note_at_, key), key.short_hex(),
-                            static_cast<double>(out.waited_.count()) / 1e3, static_cast<double>(wait.limit.count()) / 1e3));
+                            static_cast<double>(out.waited_.count()) / 1e3,
+                            static_cast<double>(wait.limit.count()) / 1e3));
     }
     if (out.waited_ >= wait.limit) return out;
     std::this_thread::sleep_for(std::min(pause, wait.limit - out.waited_));

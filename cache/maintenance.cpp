@@ -23,7 +23,8 @@ Result<VerifyReport> verify(DiskStore& store, bool remove_damaged) {
 
 Result<PruneReport> prune(DiskStore& store, const PruneOptions& options) {
   if (store.options().read_only && !options.dry_run)
-    return Error{ErrorCode::invalid_argument, fmt::format("kernel cache {} is read only", store.options().root)};
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("kernel cache {} is read only", store.options().root)};
   const auto root = store.root();
   if (!root) return root.error();
   return prune(**root, store.options().root, options);

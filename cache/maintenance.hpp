@@ -26,7 +26,7 @@ Result<PruneReport> prune(DiskStore& store, const PruneOptions& options);
 
 struct CopyReport {
   std::uint64_t copied = 0;
-  std::uint64_t present = 0;  ///< the target had a valid one already
+  std::uint64_t present = 0;        ///< the target had a valid one already
   std::vector<std::string> failed;  ///< a text for each entry that could not be read or written
 };
 

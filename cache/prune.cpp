@@ -81,7 +81,9 @@ void sweep_temp_files(const DiskRoot& root, bool dry_run, std::int64_t now_s, Pr
   if (root.tmp() < 0) return;
   for (const std::string& name : names_in(root.tmp())) {
     struct stat info;
-    if (::fstatat(root.tmp(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 || age_s(info, now_s) < kStaleTempS) continue;
+    if (::fstatat(root.tmp(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+        age_s(info, now_s) < kStaleTempS)
+      continue;
     if (dry_run || unlink_if_same(root.tmp(), name, info))
       add(report, {"v1/tmp/" + name, static_cast<std::uint64_t>(info.st_size), "stale-temp"});
   }
@@ -97,7 +99,8 @@ bool is_other_schema(const std::string& name) {
 void drop_other_schemas(const DiskRoot& root, const stdfs::path& root_path, bool dry_run, PruneReport& report) {
   for (const std::string& name : names_in(root.base())) {
     struct stat info;
-    if (!is_other_schema(name) || ::fstatat(root.base(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (!is_other_schema(name) || ::fstatat(root.base(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
+      continue;
     if (!S_ISDIR(info.st_mode)) continue;
     std::error_code error;
     std::uint64_t bytes = 0;

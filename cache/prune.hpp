@@ -15,8 +15,8 @@ struct PruneOptions {
   std::optional<std::int64_t> max_age_s;   ///< drop what was last used longer ago
   /// Drop entries whose key has another value, or none, for one of these labels (abi, bundle, ...): other versions.
   std::vector<KeyField> current;
-  bool other_schemas = false;              ///< drop ROOT/v<N> of other cache schemas
-  std::int64_t keep_younger_s = 0;         ///< max_bytes leaves what was used so recently, even above the limit
+  bool other_schemas = false;       ///< drop ROOT/v<N> of other cache schemas
+  std::int64_t keep_younger_s = 0;  ///< max_bytes leaves what was used so recently, even above the limit
   bool dry_run = false;
 };
 

@@ -17,7 +17,8 @@ Result<Entry> checked_build(const EntryName& name, const BuildFn& build) {
   if (!built) return built;
   if (!built->payload || built->payload->empty()) return internal("the build gave an empty kernel");
   const EntryName found = built->name();
-  if (found.key != name.key || !valid_builder(found.builder) || (!name.builder.empty() && found.builder != name.builder))
+  if (found.key != name.key || !valid_builder(found.builder) ||
+      (!name.builder.empty() && found.builder != name.builder))
     return internal(fmt::format("asked for kernel {} by '{}', the build gave {} by '{}'", name.key.short_hex(),
                                 name.builder, found.key.short_hex(), found.builder));
   return built;

@@ -17,9 +17,9 @@ using WarningFn = std::function<void(const std::string&)>;
 /// One stored entry, as `list` shows it.
 struct StoredEntry {
   EntryName name;
-  std::uint64_t bytes = 0;        ///< file size
-  std::int64_t last_used_s = 0;   ///< Unix time of the last use, correct to an hour; 0 in memory
-  std::string path;               ///< relative to the root of the store; empty in memory
+  std::uint64_t bytes = 0;       ///< file size
+  std::int64_t last_used_s = 0;  ///< Unix time of the last use, correct to an hour; 0 in memory
+  std::string path;              ///< relative to the root of the store; empty in memory
 };
 
 /// Thread-safe.

@@ -60,9 +60,15 @@ int work(const std::string& root, unsigned seed, Clock::time_point end) {
       const Entry expected = entry_of(key);
       const auto start = Clock::now();
       switch (random() % 16) {
-        case 0: damage(root, random); break;
-        case 1: cache.store().remove(expected.name()); break;
-        case 2: (void)verify(*cache.store().disk(), true); break;
+        case 0:
+          damage(root, random);
+          break;
+        case 1:
+          cache.store().remove(expected.name());
+          break;
+        case 2:
+          (void)verify(*cache.store().disk(), true);
+          break;
         case 3: {
           PruneOptions o;
           o.max_bytes = random() % kMaxBytes;
@@ -127,7 +133,8 @@ void torture(std::chrono::seconds duration) {
     o.disk = options;
     KernelCache cache(o);
     for (int key = 0; key < kKeys; ++key) {
-      const auto got = cache.get_or_build(entry_of(key).name(), [&] { return ++built, Result<Entry>(entry_of(key)); });
+      const auto got =
+          cache.get_or_build(entry_of(key).name(), [&] { return ++built, Result<Entry>(entry_of(key)); });
       REQUIRE(got);
       CHECK(same(*got, entry_of(key)));
     }
@@ -138,7 +145,9 @@ void torture(std::chrono::seconds duration) {
 
 }  // namespace
 
-TEST_CASE("torture: the cache under kill -9, damage, pruning and a full disk, for ten seconds") { torture(10s); }
+TEST_CASE("torture: the cache under kill -9, damage, pruning and a full disk, for ten seconds") {
+  torture(10s);
+}
 TEST_CASE("torture: the same for a minute", "[.minute]") { torture(60s); }
 
 TEST_CASE("torture: threads of one process share a cache while another process prunes it") {

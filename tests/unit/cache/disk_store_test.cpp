@@ -60,17 +60,20 @@ TEST_CASE_METHOD(Fixture, "a directory that held other things is not tagged as a
   CHECK(mode_of(root + "/v1") == 0700);
 }
 
-TEST_CASE_METHOD(Fixture, "C14: builds of several compilers live side by side; without one, the newest valid is taken") {
+TEST_CASE_METHOD(Fixture,
+                 "C14: builds of several compilers live side by side; without one, the newest valid is taken") {
   DiskStore store(options());
   for (const char* builder : {"12.9.1", "12.10.2", ""}) store.put(sample("a", 500, builder));
   CHECK(store.get(name_of("a", "12.9.1"))->builder == "12.9.1");
   CHECK_FALSE(store.get(name_of("a", "13.0.0")));
+  CHECK_FALSE(store.get(name_of("a", "../12.9.1")));
   CHECK(store.get(name_of("a", ""))->builder == "12.10.2");
   fs::resize_file(entry_path(root, name_of("a", "12.10.2")), 100);
   CHECK(store.get(name_of("a", ""))->builder == "12.9.1");
 }
 
-TEST_CASE_METHOD(Fixture, "C10, C17: a damaged or foreign entry is detected, removed, replaced, and then hit again") {
+TEST_CASE_METHOD(Fixture,
+                 "C10, C17: a damaged or foreign entry is detected, removed, replaced, and then hit again") {
   const Entry entry = sample("a"), other = sample("b");
   DiskStore(options()).put(entry);
   DiskStore(options()).put(other);
@@ -85,7 +88,9 @@ TEST_CASE_METHOD(Fixture, "C10, C17: a damaged or foreign entry is detected, rem
     DiskStore(options()).put(sample("a", 1000, "12.9.0"));
     bad = read_text(entry_path(root, name_of("a", "12.9.0")));
   }
-  SECTION("binary of one entry, metadata of another") { bad = read_text(path(other)).substr(0, 1000) + good.substr(1000); }
+  SECTION("binary of one entry, metadata of another") {
+    bad = read_text(path(other)).substr(0, 1000) + good.substr(1000);
+  }
   SECTION("an HTML error page") { bad = "<html>"; }
   write_text(path(entry), bad);
   DiskStore store(options());
@@ -202,7 +207,8 @@ TEST_CASE("C05: an unwritable directory costs one warning that names it and the 
     for (const char* id : {"a", "b", "c"}) store.put(sample(id));
     if (store.lock_for_build(name_of("a").key, {}).held()) return 13;
     if (store.stats()->read().put_failed != 3) return 14;
-    if (f.warnings.count() != 1 || !f.warnings.mention(f.root) || !f.warnings.mention("W4MOE_CACHE_DIR")) return 15;
+    if (f.warnings.count() != 1 || !f.warnings.mention(f.root) || !f.warnings.mention("W4MOE_CACHE_DIR"))
+      return 15;
     if (!fs::is_empty(f.root)) return 16;
     // The parent is missing and cannot be made.
     DiskOptions below = f.options();
@@ -282,11 +288,13 @@ TEST_CASE_METHOD(Fixture, "C15: a moved directory gives the same hits") {
   for (const char* id : {"a", "b", "c"}) CHECK(same(moved.get(name_of(id)), sample(id)));
 }
 
-TEST_CASE_METHOD(Fixture, "a hit renews the time of use at most once an hour, and puts right a clock that was ahead") {
+TEST_CASE_METHOD(Fixture,
+                 "a hit renews the time of use at most once an hour, and puts right a clock that was ahead") {
   DiskStore store(options());
   store.put(sample("a"));
   const std::string file = path(sample("a"));
-  for (const auto& [age, renewed] : {std::pair<std::int64_t, bool>{1800, false}, {7200, true}, {-86400 * 3650, true}}) {
+  for (const auto& [age, renewed] :
+       {std::pair<std::int64_t, bool>{1800, false}, {7200, true}, {-86400 * 3650, true}}) {
     set_age(file, age);
     REQUIRE(store.get(name_of("a")));
     CHECK((std::llabs(age_of(file)) < 100) == renewed);
@@ -308,7 +316,8 @@ TEST_CASE("a small tmpfs that is full, and one that is read only") {
     store.put(sample("small"));
     store.put(sample("large", 1 << 20));
     if (!same(store.get(name_of("small")), sample("small"))) return 10;
-    if (store.get(name_of("large")) || store.stats()->read().put_failed != 1 || warnings.count() != 1) return 11;
+    if (store.get(name_of("large")) || store.stats()->read().put_failed != 1 || warnings.count() != 1)
+      return 11;
     if (!fs::is_empty(target + "/v1/tmp")) return 12;
     if (!remount_read_only(target)) return 77;
     DiskStore frozen(o);

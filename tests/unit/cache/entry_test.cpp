@@ -1,5 +1,8 @@
 #include "cache/entry.hpp"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <catch2/catch.hpp>
 #include <cstring>
 
@@ -8,7 +11,10 @@ using namespace w4moe::cache;
 
 namespace {
 
-Entry sample(const std::string& payload = "\x7f""ELF kernel", const std::string& arch = "sm_90a") {
+Entry sample(const std::string& payload =
+                 "\x7f"
+                 "ELF kernel",
+             const std::string& arch = "sm_90a") {
   return make_entry(payload.data(), payload.size(), KeyBuilder().field("arch", arch).text(), "12.4.131",
                     R"({"registers":96})");
 }
@@ -47,14 +53,14 @@ TEST_CASE("an entry survives encoding, and its payload comes first") {
 
 TEST_CASE("golden bytes: entries of version 1 stay readable for ever") {
   const std::string golden =
-      "7f454c46206b65726e656c"                    // payload
-      "617263685b365d3d736d5f3930610a"            // key text: arch[6]=sm_90a
-      "31322e342e313331"                          // builder
-      "7b22726567697374657273223a39367d"          // metadata
-      "77346d6f654b430a0100000000000000"          // magic, version, flags
-      "0b000000000000001000000000000000"          // payload, metadata bytes
-      "0f000000080000000000000000000000"          // key text, builder bytes, reserved
-      "27de7052be4c8d6d02474f0f2bc17c9f";         // XXH3-128
+      "7f454c46206b65726e656c"             // payload
+      "617263685b365d3d736d5f3930610a"     // key text: arch[6]=sm_90a
+      "31322e342e313331"                   // builder
+      "7b22726567697374657273223a39367d"   // metadata
+      "77346d6f654b430a0100000000000000"   // magic, version, flags
+      "0b000000000000001000000000000000"   // payload, metadata bytes
+      "0f000000080000000000000000000000"   // key text, builder bytes, reserved
+      "27de7052be4c8d6d02474f0f2bc17c9f";  // XXH3-128
   CHECK(as_hex(encoded(sample())) == golden);
   Bytes file;
   for (std::size_t i = 0; i < golden.size(); i += 2)
@@ -102,6 +108,27 @@ TEST_CASE("C10, C17: an entry under another's name is refused, for key and for b
   REQUIRE_FALSE(wrong_key);
   CHECK(wrong_key.error().message.find(entry.key().short_hex()) != std::string::npos);
   CHECK_FALSE(decode_entry(encoded(entry), EntryName(entry.key(), "12.9.0")));
+}
+
+TEST_CASE("a footer with a right checksum and wrong numbers is refused, however large they are") {
+  const Bytes good = encoded(sample());
+  const auto with = [&](std::size_t offset, std::uint64_t value, std::size_t bytes) {
+    Bytes file = good;
+    std::memcpy(file.data() + file.size() - kFooterBytes + offset, &value, bytes);
+    XXH128_canonical_t sum;
+    XXH128_canonicalFromHash(&sum, XXH3_128bits(file.data(), file.size() - sizeof sum.digest));
+    std::memcpy(file.data() + file.size() - sizeof sum.digest, sum.digest, sizeof sum.digest);
+    return decode_entry(file);
+  };
+  CHECK(with(8, 1, 4));  // version 1, as it was: the checksum is made right
+  CHECK(with(8, 2, 4).error().message == "entry version 2, not 1");
+  CHECK(with(12, 1, 4).error().message == "unknown flags");
+  CHECK(with(40, 1, 8).error().message == "unknown flags");
+  const std::uint64_t huge[] = {0, 1, good.size(), ~std::uint64_t{0}, std::uint64_t{1} << 63, 0xffffffff};
+  for (const std::uint64_t value : huge) {
+    for (const std::size_t offset : {16, 24}) REQUIRE_FALSE(with(offset, value, 8));
+    for (const std::size_t offset : {32, 36}) REQUIRE_FALSE(with(offset, value, 4));
+  }
 }
 
 TEST_CASE("what cannot be an entry is not encoded") {

@@ -112,8 +112,8 @@ TEST_CASE("a publish that fails at any step leaves the old file and no temporary
   const UniqueFd tmp(open_dir(dir / "tmp")), obj(open_dir(dir / "obj"));
   REQUIRE(publish_file(tmp.get(), obj.get(), "x", bytes("old"), 0640) == 0);
   CHECK(mode_of(dir / "obj/x") == 0640);
-  for (const auto step : {PublishStep::temp_created, PublishStep::half_written, PublishStep::written, PublishStep::synced,
-                          PublishStep::ready}) {
+  for (const auto step : {PublishStep::temp_created, PublishStep::half_written, PublishStep::written,
+                          PublishStep::synced, PublishStep::ready}) {
     const int error = publish_file(tmp.get(), obj.get(), "x", bytes("new"), 0600,
                                    [&](PublishStep at) { return at == step ? ENOSPC : 0; });
     CHECK(error == ENOSPC);

@@ -10,7 +10,8 @@ namespace {
 
 // The fields of a kernel's key, each of which a test changes on its own.
 struct Inputs {
-  std::string schema = "1", abi = "3", bundle = "0f1e2d", variant = "tile_m = 16", entry = "w4moe_fc1", arch = "sm_90a";
+  std::string schema = "1", abi = "3", bundle = "0f1e2d", variant = "tile_m = 16", entry = "w4moe_fc1",
+              arch = "sm_90a";
   std::vector<std::string> options = {"-std=c++20", "-DX=1"};
 
   KeyBuilder builder() const {
@@ -66,8 +67,8 @@ TEST_CASE("a key text parses back to its fields, whatever the values hold") {
   b.field("source", "int a[3]=\n{1};\n").field("empty", "").field("binary", std::string_view("\0\xff]=", 4));
   const auto fields = parse_key_text(b.text());
   REQUIRE(fields);
-  CHECK(*fields == std::vector<KeyField>{{"source", "int a[3]=\n{1};\n"}, {"empty", ""},
-                                         {"binary", std::string("\0\xff]=", 4)}});
+  CHECK(*fields == std::vector<KeyField>{
+                       {"source", "int a[3]=\n{1};\n"}, {"empty", ""}, {"binary", std::string("\0\xff]=", 4)}});
   CHECK(b.key() == Key::of_text(b.text()));
   for (std::size_t cut = 1; cut < b.text().size(); ++cut)
     if (const auto part = parse_key_text(b.text().substr(0, cut))) CHECK(part->size() < 3);

@@ -49,7 +49,8 @@ TEST_CASE("backfill copies from a read-only layer to the user's directory") {
   CacheOptions o = options_at(dir / "user", {dir / "image"});
   o.backfill = true;
   CHECK(KernelCache(o).get(name_of("a")));
-  CHECK(read_text(entry_path(dir / "user", name_of("a"))) == read_text(entry_path(dir / "image", name_of("a"))));
+  CHECK(read_text(entry_path(dir / "user", name_of("a"))) ==
+        read_text(entry_path(dir / "image", name_of("a"))));
 }
 
 TEST_CASE("a damaged entry in one layer does not hide a good one below") {

@@ -20,7 +20,8 @@ Location resolve(std::map<std::string, std::string> env, std::optional<std::stri
 
 TEST_CASE("the order of places: explicit, W4MOE_CACHE_DIR, XDG_CACHE_HOME, HOME") {
   const std::string home = std::filesystem::temp_directory_path();
-  std::map<std::string, std::string> env = {{"W4MOE_CACHE_DIR", "/a"}, {"XDG_CACHE_HOME", "/x"}, {"HOME", home}};
+  std::map<std::string, std::string> env = {
+      {"W4MOE_CACHE_DIR", "/a"}, {"XDG_CACHE_HOME", "/x"}, {"HOME", home}};
   CHECK(resolve(env, "/e/").path == "/e");
   CHECK(resolve(env, "/e").origin == LocationOrigin::explicit_path);
   CHECK(resolve(env).path == "/a");
@@ -36,9 +37,13 @@ TEST_CASE("the order of places: explicit, W4MOE_CACHE_DIR, XDG_CACHE_HOME, HOME"
 }
 
 TEST_CASE("C06: HOME unset, empty, / or missing means memory only, with a warning that names the variable") {
-  for (const auto& env : std::vector<std::map<std::string, std::string>>{
-           {}, {{"HOME", ""}}, {{"HOME", "/"}}, {{"HOME", "//"}}, {{"HOME", "/nonexistent"}}, {{"HOME", "relative"}},
-           {{"HOME", "/proc/self/exe"}}}) {
+  for (const auto& env : std::vector<std::map<std::string, std::string>>{{},
+                                                                         {{"HOME", ""}},
+                                                                         {{"HOME", "/"}},
+                                                                         {{"HOME", "//"}},
+                                                                         {{"HOME", "/nonexistent"}},
+                                                                         {{"HOME", "relative"}},
+                                                                         {{"HOME", "/proc/self/exe"}}}) {
     const Location location = resolve(env);
     CHECK(location.path.empty());
     CHECK(location.warning.find("W4MOE_CACHE_DIR") != std::string::npos);
@@ -46,7 +51,8 @@ TEST_CASE("C06: HOME unset, empty, / or missing means memory only, with a warnin
   }
 }
 
-TEST_CASE("C06: a relative XDG_CACHE_HOME is ignored, a relative or root W4MOE_CACHE_DIR is refused, not replaced") {
+TEST_CASE(
+    "C06: a relative XDG_CACHE_HOME is ignored, a relative or root W4MOE_CACHE_DIR is refused, not replaced") {
   const std::string home = std::filesystem::temp_directory_path();
   for (const char* xdg : {"cache", "./cache", "/", "//"}) {
     const Location ignored = resolve({{"XDG_CACHE_HOME", xdg}, {"HOME", home}});

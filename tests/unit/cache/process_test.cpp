@@ -41,7 +41,8 @@ struct Fixture {
       children.push_back(spawn([&] {
         ::close(gate[1]);
         char c;
-        [[maybe_unused]] const ssize_t at_the_gate = ::read(gate[0], &c, 1);  // returns when the parent closes it
+        [[maybe_unused]] const ssize_t at_the_gate =
+            ::read(gate[0], &c, 1);  // returns when the parent closes it
         ::alarm(60);
         return body();
       }));
@@ -96,7 +97,8 @@ TEST_CASE_METHOD(Fixture, "C01: 16 cold processes, 32 keys: 32 builds") {
   CHECK(fs::is_empty(options.disk.root + "/v1/tmp"));
 }
 
-TEST_CASE_METHOD(Fixture, "C01: when the winner's compile fails, the next process tries, and nothing failed is stored") {
+TEST_CASE_METHOD(Fixture,
+                 "C01: when the winner's compile fails, the next process tries, and nothing failed is stored") {
   CHECK(failures_of(16, [&] {
           KernelCache cache(options);
           bool failed = false;
@@ -104,7 +106,8 @@ TEST_CASE_METHOD(Fixture, "C01: when the winner's compile fails, the next proces
             builds.add();
             std::this_thread::sleep_for(20ms);
             failed = builds.count() == 1;
-            return failed ? Result<Entry>(Error{ErrorCode::compile_failed, "killed"}) : Result<Entry>(sample("a"));
+            return failed ? Result<Entry>(Error{ErrorCode::compile_failed, "killed"})
+                          : Result<Entry>(sample("a"));
           });
           return failed ? (got ? 1 : 0) : (got && same(*got, sample("a")) ? 0 : 1);
         }) == 0);
@@ -134,12 +137,15 @@ TEST_CASE_METHOD(Fixture, "C02: a process killed while it compiles under the loc
 TEST_CASE_METHOD(Fixture, "C02: a long wait names the process that is waited for, and ends with its result") {
   const pid_t child = spawn([&] {
     KernelCache cache(options);
-    return cache.get_or_build(name_of("a"), [&]() -> Result<Entry> {
-      started.add();
-      builds.add();
-      std::this_thread::sleep_for(600ms);
-      return sample("a");
-    }) ? 0 : 1;
+    return cache.get_or_build(name_of("a"),
+                              [&]() -> Result<Entry> {
+                                started.add();
+                                builds.add();
+                                std::this_thread::sleep_for(600ms);
+                                return sample("a");
+                              })
+               ? 0
+               : 1;
   });
   wait_until_started();
   Warnings warnings;
@@ -156,7 +162,9 @@ TEST_CASE_METHOD(Fixture, "C02: a long wait names the process that is waited for
   CHECK(cache.stats().compile == 0);
 }
 
-TEST_CASE_METHOD(Fixture, "C02: a holder that hangs is waited for up to the limit, then the kernel is built without the lock") {
+TEST_CASE_METHOD(
+    Fixture,
+    "C02: a holder that hangs is waited for up to the limit, then the kernel is built without the lock") {
   const pid_t child = spawn([&] {
     KernelCache cache(options);
     (void)cache.get_or_build(name_of("a"), [&]() -> Result<Entry> {
@@ -196,8 +204,8 @@ TEST_CASE_METHOD(Fixture, "C02: a child forked during a build does not keep its 
 }
 
 TEST_CASE_METHOD(Fixture, "C02: kill -9 at every step of a publish leaves a cache that works") {
-  for (const auto step : {PublishStep::temp_created, PublishStep::half_written, PublishStep::written, PublishStep::synced,
-                          PublishStep::ready, PublishStep::renamed}) {
+  for (const auto step : {PublishStep::temp_created, PublishStep::half_written, PublishStep::written,
+                          PublishStep::synced, PublishStep::ready, PublishStep::renamed}) {
     const std::string id = "step" + std::to_string(static_cast<int>(step));
     const int rc = in_child([&] {
       CacheOptions killing = options;
@@ -228,9 +236,8 @@ TEST_CASE_METHOD(Fixture, "a lock directory that cannot be used costs the single
   { KernelCache(options).store().put(sample("b")); }
   fs::remove_all(options.disk.root + "/v1/lock");
   write_text(options.disk.root + "/v1/lock", "");
-  CHECK(failures_of(4, [&] {
-          return KernelCache(options).get_or_build(name_of("a"), build("a", 5ms)) ? 0 : 1;
-        }) == 0);
+  CHECK(failures_of(
+            4, [&] { return KernelCache(options).get_or_build(name_of("a"), build("a", 5ms)) ? 0 : 1; }) == 0);
   CHECK(builds.count() >= 1);
   CHECK(same(KernelCache(options).get(name_of("a")), sample("a")));
 }

@@ -134,10 +134,12 @@ TEST_CASE("C14, C29: other versions live side by side until they are pruned") {
   CHECK_FALSE(store.get(old_abi));
   CHECK_FALSE(store.get(old_bundle));
   CHECK_FALSE(fs::exists(options.root + "/v2"));
-  for (const char* kept : {"/v01", "/videos", "/v3"}) CHECK(fs::exists(fs::symlink_status(options.root + kept)));
+  for (const char* kept : {"/v01", "/videos", "/v3"})
+    CHECK(fs::exists(fs::symlink_status(options.root + kept)));
 }
 
-TEST_CASE_METHOD(Fixture, "C29: a put that passes the limit brings the directory down to 80 %, and spares what is young") {
+TEST_CASE_METHOD(
+    Fixture, "C29: a put that passes the limit brings the directory down to 80 %, and spares what is young") {
   options.max_bytes = each * 10;
   DiskStore store(options);
   store.put(sample("new0"));

@@ -82,7 +82,8 @@ TEST_CASE("different kernels are built at the same time, also those that share a
   for (const auto& result : results) CHECK(result->ok());
 }
 
-TEST_CASE("C01: a failed compile reaches every waiter with its error and is not stored; the next call tries again") {
+TEST_CASE(
+    "C01: a failed compile reaches every waiter with its error and is not stored; the next call tries again") {
   const TempDir dir;
   KernelCache cache(options_at(dir / "cache"));
   std::atomic<int> builds = 0;
@@ -106,7 +107,8 @@ TEST_CASE("C01: a failed compile reaches every waiter with its error and is not 
 
 TEST_CASE("an exception in a build is an error with its text, and nobody waits for ever") {
   KernelCache cache(options_at(""));
-  const auto thrown = cache.get_or_build(name_of("a"), []() -> Result<Entry> { throw std::runtime_error("boom"); });
+  const auto thrown =
+      cache.get_or_build(name_of("a"), []() -> Result<Entry> { throw std::runtime_error("boom"); });
   CHECK(thrown.error().code == ErrorCode::internal);
   CHECK(thrown.error().message.find("boom") != std::string::npos);
   CHECK_FALSE(cache.get_or_build(name_of("a"), []() -> Result<Entry> { throw 5; }));
@@ -127,7 +129,9 @@ TEST_CASE("an entry that is not the one asked for is refused and not stored") {
   CHECK_FALSE(wrong(no_payload));
   CHECK(cache.store().list().empty());
   // Asked for any builder, the one that built is kept.
-  CHECK(cache.get_or_build(name_of("a", ""), [] { return Result<Entry>(sample("a", 100, "12.9.9")); })->builder == "12.9.9");
+  CHECK(
+      cache.get_or_build(name_of("a", ""), [] { return Result<Entry>(sample("a", 100, "12.9.9")); })->builder ==
+      "12.9.9");
   CHECK(cache.get(name_of("a", "12.9.9")));
 }
 

@@ -70,7 +70,8 @@ inline EntryName name_of(const std::string& id, const std::string& builder = "12
 }
 
 /// An entry whose payload follows from its id.
-inline Entry sample(const std::string& id, std::size_t payload_bytes = 1000, const std::string& builder = "12.4.131") {
+inline Entry sample(const std::string& id, std::size_t payload_bytes = 1000,
+                    const std::string& builder = "12.4.131") {
   std::string payload;
   while (payload.size() < payload_bytes) payload += "kernel " + id + "\n";
   payload.resize(payload_bytes);
