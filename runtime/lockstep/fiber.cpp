@@ -6,14 +6,17 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "contract/prelude.h"
+
 #if defined(W4MOE_LOCKSTEP_ASAN)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 #if defined(W4MOE_LOCKSTEP_TSAN)
 #include <sanitizer/tsan_interface.h>
-extern "C" void AnnotateIgnoreReadsAndWritesBegin(const char* file, int line);
-extern "C" void AnnotateIgnoreReadsAndWritesEnd(const char* file, int line);
+// Either name makes the runtime ignore reads and writes alike.
+extern "C" void AnnotateIgnoreReadsBegin(const char* file, int line);
+extern "C" void AnnotateIgnoreReadsEnd(const char* file, int line);
 #endif
 
 #if defined(__x86_64__) && !defined(W4MOE_LOCKSTEP_UCONTEXT)
@@ -109,7 +112,7 @@ Fiber::Fiber(std::size_t stack_bytes) {
   context_ = new ucontext_t;
 #endif
   const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  stack_bytes_ = (stack_bytes + page - 1) / page * page;
+  stack_bytes_ = static_cast<std::size_t>(align_up(static_cast<i64>(stack_bytes), static_cast<i64>(page)));
   mapping_bytes_ = stack_bytes_ + page;  // the lowest page stays unreadable: an overflow is a fault, not a wrong answer
   void* mapping = mmap(nullptr, mapping_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED) return;
@@ -204,8 +207,8 @@ W4MOE_UNSEEN void Fiber::switch_to(Fiber& from, Fiber& to, [[maybe_unused]] bool
 #if defined(W4MOE_LOCKSTEP_TSAN)
 void order_release(void* address) { __tsan_release(address); }
 void order_acquire(void* address) { __tsan_acquire(address); }
-void ignore_accesses_begin() { AnnotateIgnoreReadsAndWritesBegin(__FILE__, __LINE__); }
-void ignore_accesses_end() { AnnotateIgnoreReadsAndWritesEnd(__FILE__, __LINE__); }
+void ignore_accesses_begin() { AnnotateIgnoreReadsBegin(__FILE__, __LINE__); }
+void ignore_accesses_end() { AnnotateIgnoreReadsEnd(__FILE__, __LINE__); }
 #else
 void order_release(void*) {}
 void order_acquire(void*) {}

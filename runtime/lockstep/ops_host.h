@@ -81,7 +81,7 @@ inline void copy16_async(void* dst, const void* src, i32 valid_bytes, W4MOE_SITE
   if (!is_aligned(src, 16)) host().fail("copy16_async: source is not 16-byte aligned", {file, line});
   if (valid_bytes < 0 || valid_bytes > 16) host().fail("copy16_async: valid bytes are not in 0..16", {file, line});
   unsigned char data[16] = {};
-  if (valid_bytes > 0) memcpy(data, src, static_cast<u64>(valid_bytes));
+  if (valid_bytes > 0) memcpy(data, src, static_cast<u64>(min_of(valid_bytes, 16)));
   host().copy_issue(dst, src, valid_bytes, data, {file, line});
   memset(dst, 0xff, 16);
 #if defined(W4MOE_HOST_ASAN)
@@ -145,7 +145,7 @@ inline float float_of(u32 v) { return __builtin_bit_cast(float, v); }
 
 /// Rounds to the 16-bit type, to nearest even; too large becomes infinity, NaN the one NaN the machine yields.
 template <DType T>
-inline u32 round_to_half(double v) {
+inline u32 half_bits(double v) {
   constexpr i32 kMantissa = T == DType::bf16 ? 7 : 10;
   constexpr i32 kMinExponent = T == DType::bf16 ? -126 : -14;
   constexpr u64 kInfinity = T == DType::bf16 ? 0x7f80 : 0x7c00;
@@ -192,20 +192,20 @@ inline u32 broadcast_hi(u32 v) { return (v >> 16) * 0x00010001u; }
 
 template <DType T>
 inline u32 pack2(float lo, float hi) {
-  return round_to_half<T>(lo) | (round_to_half<T>(hi) << 16);
+  return half_bits<T>(lo) | (half_bits<T>(hi) << 16);
 }
 // Products of two 16-bit values are exact in a double. A difference is too, unless the exponents are more than 45 apart; then it
 // lies so near the larger operand that it rounds to it either way.
 template <DType T>
 inline u32 mul2(u32 a, u32 b) {
-  const u32 lo = round_to_half<T>(static_cast<double>(unpack_lo<T>(a)) * unpack_lo<T>(b));
-  const u32 hi = round_to_half<T>(static_cast<double>(unpack_hi<T>(a)) * unpack_hi<T>(b));
+  const u32 lo = half_bits<T>(static_cast<double>(unpack_lo<T>(a)) * unpack_lo<T>(b));
+  const u32 hi = half_bits<T>(static_cast<double>(unpack_hi<T>(a)) * unpack_hi<T>(b));
   return lo | (hi << 16);
 }
 template <DType T>
 inline u32 sub2(u32 a, u32 b) {
-  const u32 lo = round_to_half<T>(static_cast<double>(unpack_lo<T>(a)) - unpack_lo<T>(b));
-  const u32 hi = round_to_half<T>(static_cast<double>(unpack_hi<T>(a)) - unpack_hi<T>(b));
+  const u32 lo = half_bits<T>(static_cast<double>(unpack_lo<T>(a)) - unpack_lo<T>(b));
+  const u32 hi = half_bits<T>(static_cast<double>(unpack_hi<T>(a)) - unpack_hi<T>(b));
   return lo | (hi << 16);
 }
 

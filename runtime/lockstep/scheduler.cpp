@@ -1,8 +1,6 @@
 #include "runtime/lockstep/scheduler.hpp"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -29,8 +27,6 @@ constexpr bool kFreshMemory = false;
 #endif
 
 constexpr int kEverything = -1;            // copy_retire: also copies that were never committed
-constexpr unsigned char kUnwritten = 0xff;  // NaN in every type
-constexpr unsigned char kCanary = 0xa5;
 
 Scheduler* g_active = nullptr;
 
@@ -45,53 +41,6 @@ std::string text_of(Site site) {
 }
 
 }  // namespace
-
-/// One CTA's shared memory: exactly `bytes` usable, a canary or poisoned rest behind, unreadable pages on both sides.
-struct Scheduler::SharedBlock {
-  explicit SharedBlock(std::int64_t wanted) : bytes(static_cast<std::size_t>(wanted)) {
-    const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    usable = (bytes + page) / page * page;  // at least one byte of canary
-    mapping_bytes = usable + 2 * page;
-    void* p = mmap(nullptr, mapping_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) return;
-    mapping = static_cast<unsigned char*>(p);
-    if (mprotect(mapping + page, usable, PROT_READ | PROT_WRITE) == 0) base = mapping + page;
-  }
-  ~SharedBlock() {
-#if defined(W4MOE_LOCKSTEP_ASAN)
-    if (base != nullptr) __asan_unpoison_memory_region(base, usable);
-#endif
-    if (mapping != nullptr) munmap(mapping, mapping_bytes);
-  }
-  SharedBlock(const SharedBlock&) = delete;
-  SharedBlock& operator=(const SharedBlock&) = delete;
-
-  void reset() {
-#if defined(W4MOE_LOCKSTEP_ASAN)
-    __asan_unpoison_memory_region(base, usable);
-#endif
-    std::memset(base, kUnwritten, bytes);
-    std::memset(base + bytes, kCanary, usable - bytes);
-#if defined(W4MOE_LOCKSTEP_ASAN)
-    __asan_poison_memory_region(base + bytes, usable - bytes);
-#endif
-  }
-  /// Offset past the end of the first changed byte behind the block, or -1.
-  std::int64_t overrun() const {
-#if !defined(W4MOE_LOCKSTEP_ASAN)
-    for (std::size_t i = bytes; i < usable; ++i) {
-      if (base[i] != kCanary) return static_cast<std::int64_t>(i - bytes);
-    }
-#endif
-    return -1;
-  }
-
-  std::size_t bytes = 0;
-  std::size_t usable = 0;
-  std::size_t mapping_bytes = 0;
-  unsigned char* mapping = nullptr;
-  unsigned char* base = nullptr;
-};
 
 Scheduler::Scheduler() = default;
 Scheduler::~Scheduler() = default;
@@ -120,6 +69,7 @@ Host& Scheduler::host() {
 }
 
 std::string Scheduler::run(const GridSpec& spec) {
+  const IgnoreAccesses ignore;
   if (spec.threads <= 0 || spec.threads % kWarpLanes != 0 || spec.threads > 1024) {
     return fmt::format("{}: {} threads per CTA; a multiple of 32 up to 1024 is accepted", spec.kernel, spec.threads);
   }
@@ -180,10 +130,10 @@ bool Scheduler::start_cta(Cta& cta, std::int64_t index) {
   cta.at_barrier = 0;
   cta.barriers = 0;
   cta.barrier_first = -1;
-  if (cta.shared == nullptr || cta.shared->bytes != static_cast<std::size_t>(spec_.shared_bytes) || kFreshMemory) {
+  if (cta.shared == nullptr || cta.shared->bytes() != spec_.shared_bytes || kFreshMemory) {
     cta.shared = std::make_unique<SharedBlock>(spec_.shared_bytes);
   }
-  if (cta.shared->base == nullptr) {
+  if (!cta.shared->ok()) {
     report_ = fmt::format("{}: no memory for {} bytes of shared memory", spec_.kernel, spec_.shared_bytes);
     return false;
   }
@@ -193,7 +143,7 @@ bool Scheduler::start_cta(Cta& cta, std::int64_t index) {
   if (cta.threads.size() < static_cast<std::size_t>(spec_.threads)) cta.threads.resize(static_cast<std::size_t>(spec_.threads));
   for (int i = 0; i < spec_.threads; ++i) {
     Thread& t = cta.threads[static_cast<std::size_t>(i)];
-    t.position = {i, i % kWarpLanes, i / kWarpLanes, cta.x, cta.y, spec_.grid_x, cta.shared->base, spec_.shared_bytes};
+    t.position = {i, i % kWarpLanes, i / kWarpLanes, cta.x, cta.y, spec_.grid_x, cta.shared->base(), spec_.shared_bytes};
     t.cta = &cta;
     t.site = {nullptr, 0};
     t.copies.clear();
@@ -210,16 +160,13 @@ bool Scheduler::start_cta(Cta& cta, std::int64_t index) {
 }
 
 void Scheduler::fiber_main(void* thread) {
+  ignore_accesses_begin();
   Scheduler& s = active();
   Thread& t = *static_cast<Thread*>(thread);
-  Entry entry;
-  const void* args;
-  {
-    const IgnoreAccesses ignore;
-    entry = s.spec_.entry;
-    args = s.spec_.args;
-  }
+  const Entry entry = s.spec_.entry;
+  const void* args = s.spec_.args;
   order_acquire(&s.order_begin_);
+  ignore_accesses_end();
   entry(args);
   // Copies that nobody waited for land at some time; here as late as can be.
   while (const LandedCopy* copy = s.on_copy_retire(kEverything)) {
@@ -228,7 +175,6 @@ void Scheduler::fiber_main(void* thread) {
 #endif
     std::memcpy(copy->dst, copy->data, 16);
   }
-  order_release(&s.order_end_);
   ignore_accesses_begin();
   s.finish_thread(t);
   s.leave(t, true);
@@ -278,16 +224,22 @@ void Scheduler::leave(Thread& t, bool done) {
   running_ = next;
   host().current = next != nullptr ? &next->position : nullptr;
   ++stats_.switches;
+  Fiber& from = *t.fiber;
   Fiber& to = next != nullptr ? *next->fiber : *main_;
+  order_release(&order_end_);  // at every switch: after a report none of the fibers goes on to its end
   ignore_accesses_end();
-  Fiber::switch_to(*t.fiber, to, done);
+  Fiber::switch_to(from, to, done);
   ignore_accesses_begin();
 }
 
-void Scheduler::fail(Thread& t, const std::string& what, Site site) {
+void Scheduler::fail(Thread& t, std::string&& what, Site site) {
   report_ = fmt::format("{}: {}", where(t, site), what);
+  std::string().swap(what);  // the fiber is abandoned here, its objects are not destroyed
+  Fiber& from = *t.fiber;
+  Fiber& to = *main_;
+  order_release(&order_end_);
   ignore_accesses_end();
-  Fiber::switch_to(*t.fiber, *main_, true);
+  Fiber::switch_to(from, to, true);
   std::abort();
 }
 
@@ -375,8 +327,9 @@ void Scheduler::on_copy_issue(void* dst, const void*, int, const unsigned char* 
   if (offset < 0 || offset + 16 > spec_.shared_bytes) {
     fail(t, fmt::format("copy16_async to offset {} of {} bytes of shared memory", offset, spec_.shared_bytes), site);
   }
-  if (const std::string fault = t.cta->lines.copy_issued(offset / 16, moment(t)); !fault.empty()) {
-    fail(t, fmt::format("{} (shared offset {})", fault, offset), site);
+  if (std::string fault = t.cta->lines.copy_issued(offset / 16, moment(t)); !fault.empty()) {
+    fault += fmt::format(" (shared offset {})", offset);
+    fail(t, std::move(fault), site);
   }
   PendingCopy copy;
   copy.dst = dst;
@@ -410,8 +363,9 @@ void Scheduler::on_shared_access(const void* p, bool is_write, Site site) {
     fail(t, fmt::format("access to offset {} of {} bytes of shared memory", offset, spec_.shared_bytes), site);
   }
   SharedLines& lines = t.cta->lines;
-  if (const std::string fault = is_write ? lines.write(offset / 16, moment(t)) : lines.read(offset / 16, moment(t)); !fault.empty()) {
-    fail(t, fmt::format("{} (shared offset {})", fault, offset), site);
+  if (std::string fault = is_write ? lines.write(offset / 16, moment(t)) : lines.read(offset / 16, moment(t)); !fault.empty()) {
+    fault += fmt::format(" (shared offset {})", offset);
+    fail(t, std::move(fault), site);
   }
 }
 

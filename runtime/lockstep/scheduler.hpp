@@ -11,6 +11,7 @@
 #include "runtime/lockstep/abi.h"
 #include "runtime/lockstep/collectives.hpp"
 #include "runtime/lockstep/fiber.hpp"
+#include "runtime/lockstep/shared_block.hpp"
 #include "runtime/lockstep/shared_lines.hpp"
 
 namespace w4moe::lockstep {
@@ -79,7 +80,6 @@ class Scheduler {
     void* operands[kWarpLanes] = {};
     char order_token[2] = {};  // addresses for ThreadSanitizer
   };
-  struct SharedBlock;
   struct Cta {
     std::int64_t x = 0;
     std::int64_t y = 0;
@@ -103,7 +103,7 @@ class Scheduler {
   void make_ready(Thread& thread);
   Thread* take_ready();
   void leave(Thread& thread, bool done);
-  [[noreturn]] void fail(Thread& thread, const std::string& what, Site site);
+  [[noreturn]] void fail(Thread& thread, std::string&& what, Site site);
   std::string where(const Thread& thread, Site site) const;
   std::string deadlock_report() const;
   Moment moment(const Thread& thread) const;

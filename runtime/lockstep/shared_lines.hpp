@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "contract/prelude.h"
+
 namespace w4moe::lockstep {
 
 /// When something happened: the barriers that the CTA, and the warp_syncs that the warp had passed.
@@ -18,7 +20,7 @@ struct Moment {
 
 class SharedLines {
  public:
-  void reset(std::int64_t bytes) { lines_.assign(static_cast<std::size_t>((bytes + 15) / 16), Line{}); }
+  void reset(std::int64_t bytes) { lines_.assign(static_cast<std::size_t>(ceil_div(bytes, 16)), Line{}); }
 
   /// Each returns what is wrong, or an empty string. `line` is the offset into shared memory divided by 16.
   std::string copy_issued(std::int64_t line, const Moment& now);

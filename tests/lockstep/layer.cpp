@@ -132,7 +132,7 @@ Layer make_layer(const LayerCase& c) {
   for (i64 t = 0; t < c.tokens; ++t) {
     for (i64 h = 0; h < c.hidden; ++h) {
       const double v = c.integers ? static_cast<double>(uniform(r, -1, 1)) : static_cast<double>(uniform(r, -1000, 1000)) * 0.002;
-      l.x.as<u16>()[t * l.x_stride + h] = half_of(c.dtype, v);
+      l.x.as<u16>()[t * l.x_stride + h] = t == c.nan_token ? u16{0x7fff} : half_of(c.dtype, v);
     }
   }
   const i64 pairs = c.tokens * c.topk;
@@ -156,7 +156,7 @@ Layer make_layer(const LayerCase& c) {
   return l;
 }
 
-LayerRun run_layer(LockstepDevice& device, const Layer& l) {
+LayerRun run_layer(LockstepDevice& device, const Layer& l, const Headers& headers) {
   const LayerCase& c = l.c;
   const Shape shape{c.hidden, c.intermediate, c.experts, c.topk, c.tokens};
   const RouteLayout routes{c.tokens, c.topk, c.experts, c.tile.block_rows};
@@ -242,7 +242,9 @@ LayerRun run_layer(LockstepDevice& device, const Layer& l) {
   LayerRun run;
   const auto launch = [&](const Variant& v, i64 grid, i64 shared, const auto& args) {
     if (!run.error.empty()) return;
-    const auto kernel = device.load(render_variant(v));
+    KernelSource source = render_variant(v);
+    source.headers.insert(source.headers.end(), headers.begin(), headers.end());
+    const auto kernel = device.load(source);
     if (!kernel) {
       run.error = kernel.error().message;
       return;

@@ -4,6 +4,7 @@
 
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "contract/args.h"
@@ -30,8 +31,12 @@ struct LayerCase {
   i64 x_padding_elems = 0;     ///< added to the row stride of x and of the output
   bool integers = false;       ///< small integers and scales of one: every sum is exact
   bool strange_ids = false;    ///< some ids outside 0..E-1
+  i64 nan_token = -1;          ///< a token whose row is NaN
   std::uint64_t seed = 1;
 };
+
+/// In-memory headers: (name as included, text).
+using Headers = std::vector<std::pair<std::string, std::string>>;
 
 /// Logical weights of one projection.
 struct Matrix {
@@ -64,7 +69,8 @@ struct LayerRun {
   std::string error;
   double milliseconds = 0;
 };
-LayerRun run_layer(LockstepDevice& device, const Layer& layer);
+/// `headers` take the place of files of templates/, for planted faults.
+LayerRun run_layer(LockstepDevice& device, const Layer& layer, const Headers& headers = {});
 
 /// What the kernels should give: sums in double; h, route rows and the output rounded where they are stored.
 std::vector<double> reference(const Layer& layer);

@@ -1,0 +1,112 @@
+// Faults planted into the kernels' own text: each must turn a whole layer red, so that the green runs mean something.
+#include <catch2/catch.hpp>
+
+#include <fstream>
+#include <sstream>
+
+#include "tests/lockstep/layer.hpp"
+#include "tests/lockstep/support.hpp"
+
+using namespace w4moe;
+using namespace w4moe::lockstep;
+
+namespace {
+
+/// A template with its one occurrence of `from` replaced.
+Headers planted(const std::string& file, const std::string& from, const std::string& to) {
+  std::ifstream in(W4MOE_SOURCE_DIR "/templates/" + file);
+  std::ostringstream text;
+  text << in.rdbuf();
+  std::string changed = text.str();
+  const std::size_t at = changed.find(from);
+  INFO(file << " no longer holds, or holds twice: " << from);
+  REQUIRE(at != std::string::npos);
+  REQUIRE(changed.find(from, at + 1) == std::string::npos);
+  changed.replace(at, from.size(), to);
+  return {{file, changed}};
+}
+
+/// Several stages, several warps, a ragged last unit in FC2.
+LayerCase case_of_many_stages() {
+  LayerCase c;
+  c.intermediate = 160;
+  c.tile = GemmTile{8, 2, 2, 1, 1, 3, 1};
+  return c;
+}
+
+enum class Outcome { right, wrong, report };
+
+Outcome run(const LayerCase& c, const Headers& headers, std::string* report = nullptr, bool random = false) {
+  Options options = test_options();
+  options.random = random;
+  options.seed = 5;
+  LockstepDevice device(options);
+  const Layer layer = make_layer(c);
+  const LayerRun result = run_layer(device, layer, headers);
+  if (report != nullptr) *report = result.error;
+  if (!result.error.empty()) return Outcome::report;
+  return worst_row_error(layer, result.out, reference(layer)) < 1e-3 ? Outcome::right : Outcome::wrong;
+}
+
+}  // namespace
+
+TEST_CASE("The layer of the planted faults is right without a fault") {
+  CHECK(run(case_of_many_stages(), {}) == Outcome::right);
+  CHECK(run(case_of_many_stages(), {}, nullptr, true) == Outcome::right);
+}
+
+TEST_CASE("Planted fault: the barrier of the main loop is missing") {
+  std::string report;
+  const Headers headers = planted("device/mainloop.h", "ops::barrier();  // the stage has landed", "// ");
+  CHECK(run(case_of_many_stages(), headers, &report) == Outcome::report);
+  CHECK_THAT(report, Catch::Contains("with no barrier in between"));
+}
+
+TEST_CASE("Planted fault: the main loop waits for one stage too few") {
+  std::string report;
+  const Headers headers = planted("device/mainloop.h", "copy_wait<kTile.stages - 2>", "copy_wait<kTile.stages - 1>");
+  CHECK(run(case_of_many_stages(), headers, &report) == Outcome::report);
+  CHECK_THAT(report, Catch::Contains("copies and has not waited for"));
+}
+
+TEST_CASE("Planted fault: partial sums are read before all warps have stored theirs") {
+  const Headers headers = planted("kernels/fc1.cuh", "store_partials<V>(acc, shared);\n    ops::barrier();", "store_partials<V>(acc, shared);");
+  CHECK(run(case_of_many_stages(), headers) != Outcome::right);
+}
+
+TEST_CASE("Planted fault: experts are counted and summed without a barrier") {
+  const Headers headers = planted("kernels/route.cuh", "    for (i32 e = thread; e < a.experts; e += kThreads) counts[e] = 0;\n    ops::barrier();",
+                                  "    for (i32 e = thread; e < a.experts; e += kThreads) counts[e] = 0;");
+  // In order, thread 0 has cleared the counts before anyone counts: this one needs the random schedule.
+  CHECK(run(case_of_many_stages(), headers, nullptr, true) != Outcome::right);
+}
+
+TEST_CASE("Planted fault: the stride between experts drifts") {
+  const Headers headers = planted("kernels/fc2.cuh", "block.expert * kMatrix.expert_stride_bytes()", "block.expert * (kMatrix.expert_stride_bytes() - 16)");
+  CHECK(run(case_of_many_stages(), headers) == Outcome::wrong);
+}
+
+TEST_CASE("Planted fault: the tail of a row is read instead of filled with zeros") {
+  const Headers headers = planted("device/token_stage.h", "kTail.valid_vector_bytes(first, 2)", "16");
+  LayerCase c = case_of_many_stages();
+  c.nan_token = 4;  // the row behind row 3's tail
+  const Layer layer = make_layer(c);
+  LockstepDevice device(test_options());
+  const auto finite_rows = [&](const Headers& with) {
+    const LayerRun result = run_layer(device, layer, with);
+    REQUIRE(result.error == "");
+    i64 rows = 0;
+    for (i64 t = 0; t < c.tokens; ++t) rows += result.out[static_cast<std::size_t>(t * c.hidden)] == result.out[static_cast<std::size_t>(t * c.hidden)] ? 1 : 0;
+    return rows;
+  };
+  CHECK(finite_rows({}) == c.tokens - 1);
+  CHECK(finite_rows(headers) < c.tokens - 1);
+}
+
+TEST_CASE("Planted fault: what lay in scratch before is not cleared") {
+  const Headers headers = planted("kernels/route.cuh", "if (a.h_amax != nullptr) a.h_amax[p] = 0;", "");
+  LayerCase c = case_of_many_stages();
+  c.dtype = DType::f16;
+  CHECK(run(c, {}) == Outcome::right);
+  CHECK(run(c, headers) != Outcome::right);
+}
