@@ -72,14 +72,15 @@ std::string tile_text(const GemmTile& tile) {
 }
 
 std::string wgmma_text(const WgmmaTile& tile) {
-  const auto& [widths, blocks_per_group, stage_units, stages] = tile;
+  const auto& [widths, blocks_per_group, stage_units, stages, steps_per_group] = tile;
   return fmt::format(R"({{
         .widths = {{{}, {}, {}, {}}},
         .blocks_per_group = {},
         .stage_units = {},
         .stages = {},
+        .steps_per_group = {},
     }})",
-                     widths[0], widths[1], widths[2], widths[3], blocks_per_group, stage_units, stages);
+                     widths[0], widths[1], widths[2], widths[3], blocks_per_group, stage_units, stages, steps_per_group);
 }
 
 std::string variant_text(const Variant& variant, std::string_view description) {
@@ -132,6 +133,7 @@ std::string_view kind_name(KernelKind kind) {
     case KernelKind::fc1: return "fc1";
     case KernelKind::fc2: return "fc2";
     case KernelKind::combine: return "combine";
+    case KernelKind::fc2_direct: return "fc2_direct";
     case KernelKind::pack: return "pack";
     case KernelKind::scan: return "scan";
   }

@@ -24,6 +24,13 @@ struct RouteArgs {
   u32* h_amax = nullptr;          ///< cleared for every pair; null unless activations are fp16
 };
 
+/// Direct mode, for a single token: block b is route b, read from the ids, and no routing kernel runs.
+struct DirectRoutes {
+  const void* ids = nullptr;      ///< null: blocks come from the routing kernel
+  IdType id_type = IdType::i32;
+  i32 experts = 0;
+};
+
 struct Fc1Args {
   const void* x = nullptr;        ///< device, [tokens][H] bf16 or fp16
   i64 x_row_stride_elems = 0;
@@ -37,6 +44,7 @@ struct Fc1Args {
   const RouteBlock* blocks = nullptr;
   void* h = nullptr;
   u32* h_amax = nullptr;
+  DirectRoutes direct{};
   ActivationParams activation{};
   i32 topk = 0;
   DType router_dtype = DType::f32;
@@ -58,6 +66,21 @@ struct Fc2Args {
   i32 topk = 0;
   DType router_dtype = DType::f32;
   u8 weight_on_input = 0;         ///< 1: the router weight was applied in FC1
+};
+
+/// FC2 of a single token: all its experts in one K loop, the output without route rows.
+struct Fc2DirectArgs {
+  const void* h = nullptr;        ///< [topk][H stride] rows in route order
+  const u8* weights = nullptr;    ///< FC2 units of expert 0
+  const ExpertGlobals* globals = nullptr;
+  const float* bias = nullptr;    ///< [E][padded H] or null
+  const void* router_weights = nullptr;  ///< [topk]
+  void* out = nullptr;            ///< [H]
+  DirectRoutes direct{};
+  const ControlRegion* control = nullptr;
+  i32 topk = 0;
+  DType router_dtype = DType::f32;
+  u8 weight_on_input = 0;
 };
 
 struct CombineArgs {

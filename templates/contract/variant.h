@@ -15,6 +15,7 @@ enum class KernelKind : u8 {
   fc1,      ///< tokens x W13 -> activation -> h
   fc2,      ///< h x W2 -> weighted route rows
   combine,  ///< route rows -> outputs, summed over top-k in fp32 in route order
+  fc2_direct,  ///< one token: h x W2 of all its experts -> output
   pack,     ///< checkpoint tensors -> packed units
   scan,     ///< checkpoint scales -> exponent windows
 };
@@ -63,6 +64,21 @@ struct GemmTile {
   W4MOE_HD constexpr i64 shared_bytes() const { return row_scales_offset_bytes() + row_scales_bytes(); }
 };
 
+/// FC2 of a single token. A CTA computes 16 rows; its warps take the units of all routes in turn.
+struct DirectTile {
+  GemmTile tile;
+
+  /// h of the token: [topk][padded K] 16-bit elements.
+  W4MOE_HD constexpr i64 h_bytes(i64 padded_k, i64 topk) const { return topk * padded_k * 2; }
+  W4MOE_HD constexpr i64 partials_offset_bytes() const { return 0; }
+  W4MOE_HD constexpr i64 partials_bytes() const { return tile.warps() * kStripRows * 4; }
+  /// Expert, factor and output bias share of each route.
+  W4MOE_HD constexpr i64 routes_offset_bytes() const { return partials_offset_bytes() + partials_bytes(); }
+  W4MOE_HD constexpr i64 routes_bytes() const { return kMaxTopk * 16; }
+  W4MOE_HD constexpr i64 h_offset_bytes() const { return align_up(routes_offset_bytes() + routes_bytes(), 128); }
+  W4MOE_HD constexpr i64 shared_bytes(i64 padded_k, i64 topk) const { return h_offset_bytes() + h_bytes(padded_k, topk); }
+};
+
 struct Variant {
   KernelKind kind = KernelKind::route;
   Arch arch = Arch::sm_90a;
@@ -77,7 +93,7 @@ struct Variant {
 
   constexpr bool operator==(const Variant&) const = default;
 
-  W4MOE_HD constexpr bool is_gemm() const { return kind == KernelKind::fc1 || kind == KernelKind::fc2; }
+  W4MOE_HD constexpr bool is_gemm() const { return kind == KernelKind::fc1 || kind == KernelKind::fc2 || kind == KernelKind::fc2_direct; }
 
   /// Hopper and later: programmatic dependent launch between the kernels of a layer.
   W4MOE_HD constexpr bool has_pdl() const { return static_cast<u16>(arch) >= 900; }
@@ -86,7 +102,7 @@ struct Variant {
   W4MOE_HD constexpr WeightLayout weights() const {
     return WeightLayout{Shape{hidden, intermediate, 1, 1, 1}, format, is_gated(activation), false};
   }
-  W4MOE_HD constexpr MatrixLayout matrix() const { return kind == KernelKind::fc2 ? weights().fc2() : weights().fc1(); }
+  W4MOE_HD constexpr MatrixLayout matrix() const { return kind == KernelKind::fc2 || kind == KernelKind::fc2_direct ? weights().fc2() : weights().fc1(); }
 
   W4MOE_HD constexpr i64 tile_strips() const { return family == Family::wgmma ? wgmma.tile_strips() : tile.tile_strips(); }
   W4MOE_HD constexpr i64 tile_rows() const { return tile_strips() * kStripRows; }
@@ -105,13 +121,14 @@ struct Variant {
     switch (kind) {
       case KernelKind::route: return 1024;
       case KernelKind::fc1:
-      case KernelKind::fc2: return family == Family::wgmma ? wgmma.threads() : tile.threads();
+      case KernelKind::fc2:
+      case KernelKind::fc2_direct: return family == Family::wgmma ? wgmma.threads() : tile.threads();
       default: return 256;
     }
   }
-  /// Dynamic shared memory that does not depend on run-time sizes.
+  /// Dynamic shared memory of FC1 and FC2; that of the other kernels depends on run-time sizes (route_shared_bytes, direct_shared_bytes).
   W4MOE_HD constexpr i64 shared_bytes() const {
-    if (!is_gemm()) return 0;
+    if (kind != KernelKind::fc1 && kind != KernelKind::fc2) return 0;
     return family == Family::wgmma ? wgmma.shared_bytes(UnitLayout{format}.unit_bytes()) : tile.shared_bytes();
   }
 };
@@ -129,6 +146,12 @@ inline constexpr i64 kCombineThreads = 256;
 /// CTAs of the combine kernel along one token; CTA x works on token x / this.
 W4MOE_HD constexpr i64 combine_ctas_per_token(i64 hidden) { return ceil_div(hidden, kCombineThreads * kRowVectorElems); }
 W4MOE_HD constexpr i64 combine_grid_x(i64 hidden, i64 tokens) { return combine_ctas_per_token(hidden) * tokens; }
+
+/// Dynamic shared memory of FC2 for a single token with `topk` routes, and its CTAs: one per strip.
+W4MOE_HD constexpr i64 direct_shared_bytes(const Variant& v, i64 topk) {
+  return DirectTile{v.tile}.shared_bytes(v.matrix().padded_k(), topk);
+}
+W4MOE_HD constexpr i64 direct_grid_x(const Variant& v) { return v.matrix().strips(); }
 
 /// Dynamic shared memory of the routing kernel: a count and a first slot per expert, and two partial sums per warp.
 W4MOE_HD constexpr i64 route_shared_bytes(i64 experts) { return (2 * experts + 2 * kLanes) * 4; }

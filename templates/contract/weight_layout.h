@@ -2,9 +2,11 @@
 //
 //   header | FC1 units of all experts | FC2 units of all experts | global factors | FC1 biases | FC2 biases
 //
-// A unit is 16 rows x 64 K: 512 bytes of codes (lane l owns bytes 16 l .. 16 l + 15), the scales, the zero points. The units of
-// a 16-row strip follow one another along K; the strips of an expert follow one another; so a tile of any height is a set of
-// strips, and a run of units along K is one contiguous copy. K and rows are padded to whole units with codes of value zero.
+// A unit is 16 rows x 64 K: 512 bytes of codes (lane l owns bytes 16 l .. 16 l + 15), the scales, the zero points. A tile of any
+// height is a set of 16-row strips. Eight strips (128 rows) form a group, whose units lie K-major: the units of all its strips
+// for one K, then for the next; so a run along K of a whole group is one contiguous copy (bulk copies cost the same whatever
+// their size), while a warp that reads one strip finds its units at a fixed stride. The last group of a matrix holds the strips
+// that are left. K and rows are padded to whole units with codes of value zero.
 #pragma once
 
 #include "contract/scale_order.h"
@@ -14,6 +16,7 @@ namespace w4moe {
 
 inline constexpr i64 kStripRows = 16;
 inline constexpr i64 kUnitK = 64;
+inline constexpr i64 kGroupStrips = 8;                ///< strips whose units are interleaved along K
 inline constexpr i64 kStepK = 16;                     ///< K of one mma
 inline constexpr i64 kUnitSteps = kUnitK / kStepK;
 inline constexpr i64 kUnitCodeBytes = kStripRows * kUnitK / 2;
@@ -58,11 +61,20 @@ struct MatrixLayout {
   W4MOE_HD constexpr i64 padded_k() const { return k_units() * kUnitK; }
   /// Columns of the last unit that are real: kUnitK where k has no tail.
   W4MOE_HD constexpr i64 last_unit_k() const { return k - (k_units() - 1) * kUnitK; }
-  W4MOE_HD constexpr i64 strip_stride_bytes() const { return k_units() * unit().unit_bytes(); }
-  W4MOE_HD constexpr i64 expert_stride_bytes() const { return strips() * strip_stride_bytes(); }
+  /// Strips of the group that holds `strip`: kGroupStrips, or what is left in the last group.
+  W4MOE_HD constexpr i64 group_strips(i64 strip) const {
+    return min_of(kGroupStrips, strips() - strip / kGroupStrips * kGroupStrips);
+  }
+  /// Distance between the units of one strip along K.
+  W4MOE_HD constexpr i64 unit_stride_bytes(i64 strip) const { return group_strips(strip) * unit().unit_bytes(); }
+  /// True where every strip has the same unit stride.
+  W4MOE_HD constexpr bool groups_are_whole() const { return strips() % kGroupStrips == 0 || strips() < kGroupStrips; }
+  W4MOE_HD constexpr i64 expert_stride_bytes() const { return strips() * k_units() * unit().unit_bytes(); }
   W4MOE_HD constexpr i64 total_bytes() const { return experts * expert_stride_bytes(); }
   W4MOE_HD constexpr i64 unit_offset_bytes(i64 expert, i64 strip, i64 unit_k) const {
-    return expert * expert_stride_bytes() + strip * strip_stride_bytes() + unit_k * unit().unit_bytes();
+    const i64 group_first = strip / kGroupStrips * kGroupStrips;
+    return expert * expert_stride_bytes() + group_first * k_units() * unit().unit_bytes() + unit_k * unit_stride_bytes(strip) +
+           strip % kGroupStrips * unit().unit_bytes();
   }
 };
 

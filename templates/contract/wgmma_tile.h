@@ -16,6 +16,7 @@ struct WgmmaTile {
   i32 blocks_per_group = 2;                    ///< 64-row blocks per consumer warpgroup
   i32 stage_units = 2;                         ///< units (64 K) per stage
   i32 stages = 4;
+  i32 steps_per_group = 1;                     ///< k16 steps per wgmma group: 1, 2 or 4; more where tokens are few
 
   constexpr bool operator==(const WgmmaTile&) const = default;
 
@@ -37,9 +38,10 @@ struct WgmmaTile {
   /// Tokens of a stage: per unit [max_width rows][64 elements], rows of 128 bytes, swizzled in groups of eight rows.
   W4MOE_HD constexpr i64 token_unit_bytes() const { return align_up(static_cast<i64>(max_width()) * kUnitK * 2, 1024); }
   W4MOE_HD constexpr i64 token_stage_bytes() const { return stage_units * token_unit_bytes(); }
-  /// Weights of a stage: per strip its stage_units units in a row.
-  W4MOE_HD constexpr i64 strip_stage_bytes(i64 unit_bytes) const { return stage_units * unit_bytes; }
-  W4MOE_HD constexpr i64 weight_stage_bytes(i64 unit_bytes) const { return tile_strips() * strip_stage_bytes(unit_bytes); }
+  /// Weights of a stage, as they lie in memory: per group of strips stage_units times the units of its strips.
+  W4MOE_HD constexpr i64 tile_groups() const { return tile_strips() / kGroupStrips; }
+  W4MOE_HD constexpr i64 group_stage_bytes(i64 unit_bytes) const { return stage_units * kGroupStrips * unit_bytes; }
+  W4MOE_HD constexpr i64 weight_stage_bytes(i64 unit_bytes) const { return tile_groups() * group_stage_bytes(unit_bytes); }
 
   W4MOE_HD constexpr i64 tokens_offset_bytes(i64 stage) const { return stage * token_stage_bytes(); }
   W4MOE_HD constexpr i64 weights_offset_bytes(i64 stage, i64 unit_bytes) const {

@@ -15,6 +15,33 @@ struct UnitRegisters {
   u32 zero;
 };
 
+/// Reads one unit of a lane from global memory, past L1: `codes`, `scales` and `zeros` are the lane's own addresses.
+template <QuantFormat F>
+W4MOE_INLINE void load_unit_parts(UnitRegisters<F>& r, const u8* codes, const u8* scales, const u8* zeros) {
+  const ops::U32x4 c = ops::load_stream_u32x4(codes);
+#pragma unroll
+  for (i32 i = 0; i < 4; ++i) r.code[i] = c.v[i];
+  if constexpr (UnitRegisters<F>::kScaleWords == 2) {
+    const ops::U32x2 w = ops::load_stream_u32x2(scales);
+    r.scale[0] = w.v[0];
+    r.scale[1] = w.v[1];
+  } else {
+    r.scale[0] = ops::load_stream_u32(scales);
+  }
+  if constexpr (F.has_zero_point) {
+    r.zero = UnitLayout{F}.zero_bytes_per_pair() == 4 ? ops::load_stream_u32(zeros) : ops::load_stream_u16(zeros);
+  }
+}
+
+/// Reads one unit from global memory; each lane its own 16 bytes of codes and the scales of its row pair.
+template <QuantFormat F>
+W4MOE_INLINE void load_unit(UnitRegisters<F>& r, const u8* unit) {
+  constexpr UnitLayout layout{F};
+  const i32 lane = ops::lane_index();
+  load_unit_parts<F>(r, unit + lane * kLaneCodeBytes, unit + layout.pair_scale_offset_bytes(lane / 4),
+                     unit + layout.pair_zero_offset_bytes(lane / 4));
+}
+
 /// Reads one unit from shared memory; each lane its own 16 bytes of codes and the scales of its row pair.
 template <QuantFormat F>
 W4MOE_INLINE void load_shared_unit(UnitRegisters<F>& r, const u8* unit) {

@@ -13,4 +13,10 @@ W4MOE_INLINE i32 expert_of_pair(const void* ids, IdType type, i64 row_stride_ele
   return id >= 0 && id < experts ? static_cast<i32>(id) : -1;
 }
 
+/// Block of a direct launch: route `pair` alone, empty where its id is not one of ours.
+W4MOE_INLINE RouteBlock direct_block(const DirectRoutes& direct, i64 pair) {
+  const i32 expert = expert_of_pair(direct.ids, direct.id_type, 0, 0, pair, direct.experts);
+  return RouteBlock{expert < 0 ? 0 : expert, static_cast<i32>(pair), expert < 0 ? 0 : 1, 0};
+}
+
 }  // namespace w4moe

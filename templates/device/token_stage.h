@@ -54,7 +54,6 @@ struct TokenStage {
       }
     }
     const ops::SharedAddress ring = ops::shared_address(shared);
-    static_assert(kRowsPerPass % 8 == 0 || kPasses == 1 || kTile.block_rows == 8, "one swizzle for all passes of a thread");
     fill = ring + vector_offset_bytes(row0, vector);
     fill_end = ring + kTile.stages * kStageBytes;
     const i32 lane = ops::lane_index();

@@ -16,7 +16,9 @@ struct WeightStream {
   static constexpr i32 kDepth = kTile.units_per_warp;
   static constexpr i32 kUnits = static_cast<i32>(kMatrix.k_units());
   static constexpr i32 kStageUnits = static_cast<i32>(kTile.stage_units());
-  static constexpr i32 kUnitBytes = static_cast<i32>(kUnit.unit_bytes());
+  /// Distance of a strip's units along K: a constant unless the last group of strips is short.
+  static constexpr bool kFixedStride = kMatrix.groups_are_whole();
+  static constexpr i32 kStride = static_cast<i32>(kMatrix.unit_stride_bytes(0));
   static constexpr bool kRagged = kUnits % kStageUnits != 0;
 
   UnitRegisters<V.format> slots[kDepth][kStrips];
@@ -24,6 +26,9 @@ struct WeightStream {
   const u8* scales[kStrips];
   const u8* zeros[kStrips];
   i32 next_unit;
+  i32 strides[kStrips];       // read only where kFixedStride is false
+
+  W4MOE_INLINE i32 stride(i32 s) const { return kFixedStride ? kStride : strides[s]; }
 
   /// Starts at the warp's first unit. A strip past the last one reads the last: its sums are never stored.
   W4MOE_INLINE void start(const u8* expert, i64 first_strip) {
@@ -33,6 +38,7 @@ struct WeightStream {
 #pragma unroll
     for (i32 s = 0; s < kStrips; ++s) {
       const i64 strip = min_of(first_strip + warp_row * kStrips + s, kMatrix.strips() - 1);
+      strides[s] = static_cast<i32>(kMatrix.unit_stride_bytes(strip));
       const u8* unit = expert + kMatrix.unit_offset_bytes(0, strip, next_unit);
       codes[s] = unit + lane * kLaneCodeBytes;
       scales[s] = unit + kUnit.pair_scale_offset_bytes(lane / 4);
@@ -56,21 +62,7 @@ struct WeightStream {
     if (kRagged && next_unit + j >= kUnits) return;
 #pragma unroll
     for (i32 s = 0; s < kStrips; ++s) {
-      UnitRegisters<V.format>& r = slots[j][s];
-      const ops::U32x4 c = ops::load_stream_u32x4(codes[s] + j * kUnitBytes);
-#pragma unroll
-      for (i32 i = 0; i < 4; ++i) r.code[i] = c.v[i];
-      if constexpr (UnitRegisters<V.format>::kScaleWords == 2) {
-        const ops::U32x2 w = ops::load_stream_u32x2(scales[s] + j * kUnitBytes);
-        r.scale[0] = w.v[0];
-        r.scale[1] = w.v[1];
-      } else {
-        r.scale[0] = ops::load_stream_u32(scales[s] + j * kUnitBytes);
-      }
-      if constexpr (V.format.has_zero_point) {
-        const u8* z = zeros[s] + j * kUnitBytes;
-        r.zero = kUnit.zero_bytes_per_pair() == 4 ? ops::load_stream_u32(z) : ops::load_stream_u16(z);
-      }
+      load_unit_parts<V.format>(slots[j][s], codes[s] + j * stride(s), scales[s] + j * stride(s), zeros[s] + j * stride(s));
     }
   }
 
@@ -79,9 +71,9 @@ struct WeightStream {
     next_unit += kStageUnits;
 #pragma unroll
     for (i32 s = 0; s < kStrips; ++s) {
-      codes[s] += kStageUnits * kUnitBytes;
-      scales[s] += kStageUnits * kUnitBytes;
-      zeros[s] += kStageUnits * kUnitBytes;
+      codes[s] += kStageUnits * stride(s);
+      scales[s] += kStageUnits * stride(s);
+      zeros[s] += kStageUnits * stride(s);
     }
   }
 

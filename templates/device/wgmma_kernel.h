@@ -5,9 +5,9 @@
 
 namespace w4moe {
 
-/// Registers after setmaxnreg: consumers hold accumulators and operands, the producer only addresses. 2 x 216 + 72 = 3 x 168.
-inline constexpr i32 kWgmmaConsumerRegisters = 216;
-inline constexpr i32 kWgmmaProducerRegisters = 72;
+/// Registers after setmaxnreg: consumers hold accumulators and operands, the producer only addresses. 2 x 224 + 56 = 3 x 168.
+inline constexpr i32 kWgmmaConsumerRegisters = 224;
+inline constexpr i32 kWgmmaProducerRegisters = 56;
 
 /// Runs a tile with the compile-time width that fits it.
 template <Variant V, class Kernel, i32 Index, class Args>
@@ -39,10 +39,11 @@ W4MOE_INLINE void run_wgmma_kernel(const Args& a, const void* base, i64 row_byte
     ops::registers_increase<kWgmmaConsumerRegisters>();
     RingCursor<V.wgmma.stages> stage;
     RingCursor<kWgmmaTables> table;
-    const i64 items = a.counts->blocks * V.row_tiles();
-    for (i64 item = ops::block_index_x(); item < items; item += ops::grid_size_x()) {
-      const RouteBlock block = a.blocks[item / V.row_tiles()];
-      run_tile_of_width<V, Kernel, 0>(tile_width<V>(block.rows), a, shared, stage, block, shared.table(table.index), item % V.row_tiles());
+    constexpr u32 kRowTiles = static_cast<u32>(V.row_tiles());
+    const u32 items = static_cast<u32>(a.counts->blocks) * kRowTiles;
+    for (u32 item = static_cast<u32>(ops::block_index_x()); item < items; item += static_cast<u32>(ops::grid_size_x())) {
+      const RouteBlock block = a.blocks[item / kRowTiles];
+      run_tile_of_width<V, Kernel, 0>(tile_width<V>(block.rows), a, shared, stage, block, shared.table(table.index), item % kRowTiles);
       ops::warp_sync();
       if (ops::lane_index() == 0) ops::async_barrier_arrive(shared.table_empty(table.index));
       table.next();

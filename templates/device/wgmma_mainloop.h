@@ -26,10 +26,15 @@ struct WgmmaConsumer {
   static constexpr MatrixLayout kMatrix = V.matrix();
   static constexpr i64 kUnitBytes = kMatrix.unit().unit_bytes();
   static constexpr i32 kBlocks = kTile.blocks_per_group;
-  static constexpr i64 kSteps = ceil_div(kMatrix.k_units(), kTile.stage_units);
-  static constexpr i32 kStageGroups = kTile.stage_units * static_cast<i32>(kUnitSteps);  // wgmma groups (k16 steps) per stage
-  static constexpr i32 kLastUnits = static_cast<i32>(kMatrix.k_units() - (kSteps - 1) * kTile.stage_units);
-  static_assert(kStageGroups % 2 == 0, "the two A buffers alternate over a stage");
+  static constexpr i32 kGroup = kTile.steps_per_group;
+  static constexpr i32 kUnitGroups = static_cast<i32>(kUnitSteps) / kGroup;
+  static constexpr i32 kStageUnits = kTile.stage_units;
+  static constexpr i32 kSteps = static_cast<i32>(ceil_div(kMatrix.k_units(), kStageUnits));
+  static constexpr i32 kLastUnits = static_cast<i32>(kMatrix.k_units()) - (kSteps - 1) * kStageUnits;
+  static_assert(kStageUnits * kUnitGroups % 2 == 0, "the two operand buffers alternate over a stage");
+
+  using Units = UnitRegisters<V.format>;
+  using Operand = u32[kBlocks][kGroup][4];
 
   float acc[kBlocks][Width / 2];
 
@@ -41,77 +46,110 @@ struct WgmmaConsumer {
     }
   }
 
-  using Units = UnitRegisters<V.format>;
-
-  static W4MOE_INLINE void load_units(Units (&u)[kBlocks], const WgmmaShared<V>& shared, i32 stage, i32 unit, i32 first_strip) {
+  /// This warp's strips of a unit. `stride` is the group's: short for the last group of a matrix.
+  static W4MOE_INLINE void load_units(Units (&u)[kBlocks], const WgmmaShared<V>& shared, i32 stage, i32 unit, i32 first_strip, i32 stride) {
+    const u8* group = shared.weights(stage, first_strip / static_cast<i32>(kGroupStrips)) + unit * stride;
 #pragma unroll
-    for (i32 b = 0; b < kBlocks; ++b) load_shared_unit<V.format>(u[b], shared.weights(stage, first_strip + b) + unit * kUnitBytes);
+    for (i32 b = 0; b < kBlocks; ++b) load_shared_unit<V.format>(u[b], group + (first_strip % kGroupStrips + b) * kUnitBytes);
   }
 
   template <i32 Step>
-  static W4MOE_INLINE void unpack(const Units (&u)[kBlocks], u32 (&a)[kBlocks][4]) {
+  static W4MOE_INLINE void unpack_step(const Units (&u)[kBlocks], Operand& a) {
 #pragma unroll
-    for (i32 b = 0; b < kBlocks; ++b) scaled_step<V.format, V.dtype, Step>(u[b], a[b]);
+    for (i32 b = 0; b < kBlocks; ++b) scaled_step<V.format, V.dtype, Step>(u[b], a[b][Step % kGroup]);
   }
 
-  W4MOE_INLINE void issue(const u32 (&a)[kBlocks][4], u64 tokens) {
+  /// Unpacks group `q` of a unit: steps q * kGroup .. of it.
+  template <i32 Q>
+  static W4MOE_INLINE void unpack_group(const Units (&u)[kBlocks], Operand& a) {
+    unpack_step<Q * kGroup>(u, a);
+    if constexpr (kGroup > 1) unpack_step<Q * kGroup + 1>(u, a);
+    if constexpr (kGroup > 2) {
+      unpack_step<Q * kGroup + 2>(u, a);
+      unpack_step<Q * kGroup + 3>(u, a);
+    }
+  }
+
+  /// Starts the wgmmas of one group; a k16 step of tokens is 32 bytes further along K.
+  W4MOE_INLINE void issue(const Operand& a, u64 tokens) {
     ops::wgmma_fence();
 #pragma unroll
-    for (i32 b = 0; b < kBlocks; ++b) ops::WgmmaRs<V.dtype, Width>::add(acc[b], a[b], tokens);
+    for (i32 s = 0; s < kGroup; ++s) {
+#pragma unroll
+      for (i32 b = 0; b < kBlocks; ++b) ops::WgmmaRs<V.dtype, Width>::add(acc[b], a[b][s], tokens + 2 * s);
+    }
     ops::wgmma_commit();
   }
 
-  /// The whole K of one tile. `stage` is the ring position of its first stage and is moved past its last.
-  W4MOE_INLINE void run(const WgmmaShared<V>& shared, RingCursor<kTile.stages>& stage) {
-    const i32 warp = ops::warp_index();
-    const i32 first_strip = warp * kBlocks;  // a warp's strips are neighbours, so that its outputs are
-    u32 a[2][kBlocks][4];
+  /// What a tile's loop carries along.
+  struct Loop {
+    const WgmmaShared<V>& shared;
+    RingCursor<kTile.stages>& stage;  // the stage after the one in use
+    i32 at;                           // the stage in use
+    i32 previous;                     // the stage to free, or -1
+    i32 first_strip;                  // of this warp, inside the tile
+    i32 stride;                       // bytes between its group's units along K
+    bool more;                        // a further stage follows
     Units units[kBlocks];
-    clear();
+    Operand a[2];
+  };
 
-    ops::async_barrier_wait(shared.full(stage.index), stage.parity);
-    load_units(units, shared, stage.index, 0, first_strip);
-    unpack<0>(units, a[0]);
-
-    i32 previous = -1;
-#pragma unroll 1
-    for (i64 step = 0; step < kSteps; ++step) {
-      const i32 at = stage.index;
-      stage.next();
-      const bool more = step + 1 < kSteps;
-#pragma unroll
-      for (i32 unit = 0; unit < kTile.stage_units; ++unit) {
-        if (kLastUnits != kTile.stage_units && unit >= kLastUnits && !more) break;
-        const u64 tokens = ops::wgmma_tokens(shared.tokens(at, unit));
-        issue(a[0], tokens);
-        unpack_after_wait<1>(units, a[1]);
-        if (unit == 0 && previous >= 0 && ops::lane_index() == 0) ops::async_barrier_arrive(shared.empty(previous));
-        issue(a[1], tokens + 2);
-        unpack_after_wait<2>(units, a[0]);
-        issue(a[0], tokens + 4);
-        unpack_after_wait<3>(units, a[1]);
-        issue(a[1], tokens + 6);
-        // The next unit's first step: in this stage, or in the next one once it has landed.
-        const bool here = unit + 1 < kTile.stage_units && (kLastUnits == kTile.stage_units || more || unit + 1 < kLastUnits);
-        if (here) {
-          load_units(units, shared, at, unit + 1, first_strip);
-        } else if (more) {
-          ops::async_barrier_wait(shared.full(stage.index), stage.parity);
-          load_units(units, shared, stage.index, 0, first_strip);
-        }
-        unpack_after_wait<0>(units, a[0]);
+  /// Runs group Q of unit U: starts it, and unpacks the next group behind it.
+  template <i32 U, i32 Q>
+  W4MOE_INLINE void run_group(Loop& l) {
+    constexpr i32 kBuffer = (U * kUnitGroups + Q) % 2;
+    issue(l.a[kBuffer], ops::wgmma_tokens(l.shared.tokens(l.at, U)) + 2 * Q * kGroup);
+    constexpr bool kUnitEnds = Q + 1 == kUnitGroups;
+    if constexpr (kUnitEnds) {
+      // The next unit: in this stage where it has one more, else in the next stage once that has landed.
+      const bool here = U + 1 < kStageUnits && (kLastUnits == kStageUnits || l.more || U + 1 < kLastUnits);
+      if (here) {
+        load_units(l.units, l.shared, l.at, U + 1, l.first_strip, l.stride);
+      } else if (l.more) {
+        ops::async_barrier_wait(l.shared.full(l.stage.index), l.stage.parity);
+        load_units(l.units, l.shared, l.stage.index, 0, l.first_strip, l.stride);
       }
-      previous = at;
     }
-    ops::wgmma_wait<0>();
-    if (ops::lane_index() == 0) ops::async_barrier_arrive(shared.empty(previous));
+    ops::wgmma_wait<1>();  // the group before this one is done: its operand buffer is free, and so is the stage it was last to read
+    if constexpr (U == 0 && Q == 0) {
+      if (l.previous >= 0 && ops::lane_index() == 0) ops::async_barrier_arrive(l.shared.empty(l.previous));
+    }
+    unpack_group<kUnitEnds ? 0 : Q + 1>(l.units, l.a[kBuffer ^ 1]);
   }
 
-  /// Unpacks a step into the buffer that the group before the last reads: once that one is done.
-  template <i32 Step>
-  static W4MOE_INLINE void unpack_after_wait(const Units (&u)[kBlocks], u32 (&a)[kBlocks][4]) {
-    ops::wgmma_wait<1>();
-    unpack<Step>(u, a);
+  template <i32 U>
+  W4MOE_INLINE void run_unit(Loop& l) {
+    run_group<U, 0>(l);
+    if constexpr (kUnitGroups > 1) run_group<U, 1>(l);
+    if constexpr (kUnitGroups > 2) {
+      run_group<U, 2>(l);
+      run_group<U, 3>(l);
+    }
+    if constexpr (U + 1 < kStageUnits) {
+      if (kLastUnits == kStageUnits || l.more || U + 1 < kLastUnits) run_unit<U + 1>(l);
+    }
+  }
+
+  /// The whole K of one tile. `stage` is the ring position of its first stage and is moved past its last.
+  W4MOE_INLINE void run(const WgmmaShared<V>& shared, RingCursor<kTile.stages>& stage, i64 row_tile) {
+    // A warp's strips are neighbours, so that its outputs are. A warp past the matrix reads what lies in shared memory.
+    const i32 first_strip = ops::warp_index() * kBlocks;
+    const i64 strip = min_of(row_tile * kTile.tile_strips() + first_strip, kMatrix.strips() - 1);
+    Loop l{shared, stage, 0, -1, first_strip, static_cast<i32>(kMatrix.unit_stride_bytes(strip)), false, {}, {}};
+    clear();
+    ops::async_barrier_wait(shared.full(stage.index), stage.parity);
+    load_units(l.units, shared, stage.index, 0, l.first_strip, l.stride);
+    unpack_group<0>(l.units, l.a[0]);
+#pragma unroll 1
+    for (i32 step = 0; step < kSteps; ++step) {
+      l.at = stage.index;
+      stage.next();
+      l.more = step + 1 < kSteps;
+      run_unit<0>(l);
+      l.previous = l.at;
+    }
+    ops::wgmma_wait<0>();
+    if (ops::lane_index() == 0) ops::async_barrier_arrive(shared.empty(l.previous));
   }
 };
 

@@ -16,8 +16,8 @@ struct WgmmaShared {
   u8* base;
 
   W4MOE_INLINE u8* tokens(i64 stage, i64 unit) const { return base + kTile.tokens_offset_bytes(stage) + unit * kTile.token_unit_bytes(); }
-  W4MOE_INLINE u8* weights(i64 stage, i64 strip) const {
-    return base + kTile.weights_offset_bytes(stage, kUnitBytes) + strip * kTile.strip_stage_bytes(kUnitBytes);
+  W4MOE_INLINE u8* weights(i64 stage, i64 group) const {
+    return base + kTile.weights_offset_bytes(stage, kUnitBytes) + group * kTile.group_stage_bytes(kUnitBytes);
   }
   W4MOE_INLINE u8* staging(i64 warp) const { return base + kTile.staging_offset_bytes(kUnitBytes) + warp * kTile.staging_warp_bytes(); }
   W4MOE_INLINE BlockRow* table(i64 index) const {
@@ -68,28 +68,41 @@ struct WgmmaProducer {
   static constexpr MatrixLayout kMatrix = V.matrix();
   static constexpr i64 kUnitBytes = kMatrix.unit().unit_bytes();
   static constexpr TailRule kTail{kMatrix.k, 0};
-  static constexpr i64 kSteps = ceil_div(kMatrix.k_units(), kTile.stage_units);
+  static constexpr i32 kSteps = static_cast<i32>(ceil_div(kMatrix.k_units(), kTile.stage_units));
+  static constexpr u32 kRowTiles = static_cast<u32>(V.row_tiles());
   static constexpr i32 kRowsPerPass = kWgmmaGroupThreads / 8;
-  static_assert(kTile.tile_strips() <= kLanes, "one lane copies one strip");
+  static_assert(kTile.tile_strips() % kGroupStrips == 0, "a tile is made of whole groups of strips");
+  static constexpr i32 kGroups = static_cast<i32>(kTile.tile_groups());
+  static constexpr i32 kMatrixGroups = static_cast<i32>(ceil_div(kMatrix.strips(), kGroupStrips));
   static constexpr i32 kLag = kTile.token_lag();
 
-  /// Weights of one stage: a contiguous run of units per strip. Strips past the matrix read its last strip.
-  static W4MOE_INLINE void copy_weights(const WgmmaShared<V>& shared, i32 stage, const u8* expert, i64 first_strip, i64 step) {
-    const i32 lane = ops::lane_index();
-    const i64 first = step * kTile.stage_units;
-    const i64 bytes = min_of(kMatrix.k_units() - first, kTile.stage_units) * kUnitBytes;
-    if (lane == 0) ops::async_barrier_expect(shared.full(stage), static_cast<u32>(bytes * kTile.tile_strips()));
-    ops::warp_sync();
-    if (lane < kTile.tile_strips()) {
-      const i64 strip = min_of(first_strip + lane, kMatrix.strips() - 1);
-      ops::copy_bulk(shared.weights(stage, lane), expert + kMatrix.unit_offset_bytes(0, strip, first), static_cast<u32>(bytes),
+  /// Weights of one stage: one contiguous copy per group of strips. Groups past the matrix are not copied: what their place holds
+  /// meets no stored sum.
+  static W4MOE_INLINE void copy_weights(const WgmmaShared<V>& shared, i32 stage, const u8* expert, i32 first_group, i32 step) {
+    constexpr i32 kUnits = static_cast<i32>(kMatrix.k_units());
+    const i32 first = step * kTile.stage_units;
+    const i32 units = kUnits - first < kTile.stage_units ? kUnits - first : kTile.stage_units;
+    u32 total = 0;
+#pragma unroll
+    for (i32 g = 0; g < kGroups; ++g) total += group_bytes(first_group + g, units);
+    ops::async_barrier_expect(shared.full(stage), total);
+#pragma unroll
+    for (i32 g = 0; g < kGroups; ++g) {
+      const u32 bytes = group_bytes(first_group + g, units);
+      if (bytes == 0) break;
+      ops::copy_bulk(shared.weights(stage, g), expert + kMatrix.unit_offset_bytes(0, (first_group + g) * kGroupStrips, first), bytes,
                      shared.full(stage));
     }
   }
 
+  static W4MOE_INLINE u32 group_bytes(i32 group, i32 units) {
+    if (group >= kMatrixGroups) return 0;
+    return static_cast<u32>(units * static_cast<i32>(kMatrix.unit_stride_bytes(group * kGroupStrips)));
+  }
+
   /// Tokens of one stage, gathered row by row; vectors past K and rows past the block become zero.
   static W4MOE_INLINE void copy_tokens(const WgmmaShared<V>& shared, i32 stage, const u8* base, i64 row_bytes, const BlockRow* table,
-                                       i32 width, i64 step) {
+                                       i32 width, i32 step) {
     const i32 thread = ops::thread_index() % kWgmmaGroupThreads;
     const i32 vector = thread % 8;
     for (i32 row = thread / 8; row < width; row += kRowsPerPass) {
@@ -97,7 +110,7 @@ struct WgmmaProducer {
       const u8* source = base + r.source_row * row_bytes;
 #pragma unroll
       for (i32 unit = 0; unit < kTile.stage_units; ++unit) {
-        const i64 first = (step * kTile.stage_units + unit) * kUnitK + vector * kRowVectorElems;
+        const i32 first = (step * kTile.stage_units + unit) * static_cast<i32>(kUnitK) + vector * static_cast<i32>(kRowVectorElems);
         const i64 valid = r.pair < 0 ? 0 : kTail.valid_vector_bytes(first, 2);
         u8* place = shared.tokens(stage, unit) + row * 128 + ((vector ^ row) & 7) * 16;
         ops::copy16_async(ops::shared_address(place), valid > 0 ? source + first * 2 : base, static_cast<i32>(valid));
@@ -119,21 +132,21 @@ struct WgmmaProducer {
     RingCursor<kTile.stages> behind;   // the oldest stage not yet announced
     RingCursor<kWgmmaTables> table;
     i32 held = 0;
-    const i64 items = a.counts->blocks * V.row_tiles();
-    for (i64 item = ops::block_index_x(); item < items; item += ops::grid_size_x()) {
-      const RouteBlock block = a.blocks[item / V.row_tiles()];
-      const i64 first_strip = item % V.row_tiles() * kTile.tile_strips();
-      const u8* expert = weights + block.expert * kMatrix.expert_stride_bytes();
+    const u32 items = static_cast<u32>(a.counts->blocks) * kRowTiles;
+    for (u32 item = static_cast<u32>(ops::block_index_x()); item < items; item += static_cast<u32>(ops::grid_size_x())) {
+      const RouteBlock block = a.blocks[item / kRowTiles];
       const i32 width = tile_width<V>(block.rows);
+      const i32 first_group = static_cast<i32>(item % kRowTiles) * kGroups;
+      const u8* expert = weights + block.expert * kMatrix.expert_stride_bytes();
 
       ops::async_barrier_wait(shared.table_empty(table.index), table.parity ^ 1);
       BlockRow* rows = shared.table(table.index);
       if (thread < width) rows[thread] = Rows::row(a, block, thread);
       ops::barrier_of(1, kWgmmaGroupThreads);
 
-      for (i64 step = 0; step < kSteps; ++step) {
+      for (i32 step = 0; step < kSteps; ++step) {
         ops::async_barrier_wait(shared.empty(stage.index), stage.parity ^ 1);
-        if (thread < kLanes) copy_weights(shared, stage.index, expert, first_strip, step);
+        if (thread == 0) copy_weights(shared, stage.index, expert, first_group, step);
         copy_tokens(shared, stage.index, base, row_bytes, rows, width, step);
         stage.next();
         if (held == kLag) {

@@ -4,6 +4,7 @@
 #include "device/activation.h"
 #include "device/epilogue.h"
 #include "device/facts.h"
+#include "device/route_ids.h"
 
 namespace w4moe {
 
@@ -23,7 +24,7 @@ struct Fc1 {
     if (r < kTile.block_rows) {
       BlockRow row;
       if (r < block.rows) {
-        row.pair = a.sorted_pairs[block.first_slot + r];
+        row.pair = a.direct.ids != nullptr ? block.first_slot : a.sorted_pairs[block.first_slot + r];
         row.source_row = row.pair / a.topk;
         if (a.weight_on_input != 0) {
           row.factor = router_weight(a.router_weights, a.router_dtype, a.router_row_stride_elems, row.source_row, row.pair % a.topk);
@@ -93,7 +94,7 @@ struct Fc1 {
     ops::grid_launch_next();
     const i64 block_index = ops::block_index_x() / V.row_tiles();
     const i64 tile = ops::block_index_x() % V.row_tiles();
-    const RouteBlock block = a.blocks[block_index];
+    const RouteBlock block = a.direct.ids != nullptr ? direct_block(a.direct, block_index) : a.blocks[block_index];
     if (block.rows == 0) return;
 
     u8* shared = ops::shared_memory();

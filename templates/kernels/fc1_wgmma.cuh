@@ -100,7 +100,7 @@ struct Fc1Wgmma {
   static W4MOE_INLINE void run_tile(const Fc1Args& a, const WgmmaShared<V>& shared, RingCursor<kTile.stages>& stage,
                                     const RouteBlock& block, const BlockRow* table, i64 row_tile) {
     WgmmaConsumer<V, Width> sums;
-    sums.run(shared, stage);
+    sums.run(shared, stage, row_tile);
     finish<Width>(a, shared, sums, block, table, row_tile);
   }
 

@@ -74,12 +74,15 @@ struct Fc2 {
   }
 
   static W4MOE_INLINE void run(const Fc2Args& a) {
-    ops::grid_wait();
-    ops::grid_launch_next();
+    // FC1 lets this kernel start only once routing is complete, so the block and its weights need not wait for h.
+    if constexpr (kScaledRows) ops::grid_wait();
     const i64 block_index = ops::block_index_x() / V.row_tiles();
     const i64 tile = ops::block_index_x() % V.row_tiles();
     const RouteBlock block = a.blocks[block_index];
-    if (block.rows == 0) return;
+    if (block.rows == 0) {
+      ops::grid_wait();
+      return;
+    }
 
     u8* shared = ops::shared_memory();
     BlockRow* table = reinterpret_cast<BlockRow*>(shared + kTile.row_table_offset_bytes());
@@ -87,6 +90,8 @@ struct Fc2 {
     WeightStream<V> weights;  // needs the expert only: under way while the rows are looked up
     weights.start(a.weights + block.expert * kMatrix.expert_stride_bytes(), tile * kTile.tile_strips());
     fill_rows(a, block, table, scales);
+    if constexpr (!kScaledRows) ops::grid_wait();
+    ops::grid_launch_next();
 
     Stage stage;
     stage.init(shared, a.h, kScratch.h_row_bytes(), table, scales);

@@ -82,7 +82,7 @@ struct Fc2Wgmma {
   static W4MOE_INLINE void run_tile(const Fc2Args& a, const WgmmaShared<V>& shared, RingCursor<kTile.stages>& stage,
                                     const RouteBlock& block, const BlockRow* table, i64 row_tile) {
     WgmmaConsumer<V, Width> sums;
-    sums.run(shared, stage);
+    sums.run(shared, stage, row_tile);
     finish<Width>(a, shared, sums, block, table, row_tile);
   }
 

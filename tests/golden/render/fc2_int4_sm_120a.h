@@ -34,6 +34,7 @@ inline constexpr Variant kVariant{
         .blocks_per_group = 2,
         .stage_units = 2,
         .stages = 4,
+        .steps_per_group = 1,
     },
 };
 
