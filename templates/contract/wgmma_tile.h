@@ -9,7 +9,7 @@ namespace w4moe {
 inline constexpr i32 kWgmmaConsumerGroups = 2;
 inline constexpr i32 kWgmmaGroupThreads = 128;
 inline constexpr i32 kWgmmaMaxWidths = 4;
-inline constexpr i32 kWgmmaTables = 4;      ///< row tables in flight: at least token_lag() + 2, or the producer waits for itself
+inline constexpr i32 kWgmmaTables = 4;      ///< row tables in flight
 
 struct WgmmaTile {
   i32 widths[kWgmmaMaxWidths] = {8, 0, 0, 0};  ///< token widths a tile can take, ascending, 0 = unused
@@ -25,9 +25,12 @@ struct WgmmaTile {
     for (i32 i = 0; i < kWgmmaMaxWidths; ++i) n += widths[i] > 0 ? 1 : 0;
     return n;
   }
-  /// Stages whose token copies may be under way before the oldest is announced. A consumer frees a stage only once it has the
-  /// next one, so lag + 2 <= stages, or both sides wait for each other.
-  W4MOE_HD constexpr i32 token_lag() const { return static_cast<i32>(min_of(2, stages - 2)); }
+  /// Stages whose token copies may be under way before the oldest is announced, for tiles of `tile_stages` stages. A consumer
+  /// frees a stage only once it has the next one, so lag + 2 <= stages; and the stages held back may span no more tiles than
+  /// there are row tables to spare; or both sides wait for each other.
+  W4MOE_HD constexpr i32 token_lag(i64 tile_stages) const {
+    return static_cast<i32>(min_of(min_of(3, stages - 2), (kWgmmaTables - 2) * tile_stages));
+  }
   W4MOE_HD constexpr i32 max_width() const { return widths[width_count() - 1]; }
   W4MOE_HD constexpr i32 threads() const { return (kWgmmaConsumerGroups + 1) * kWgmmaGroupThreads; }
   W4MOE_HD constexpr i64 strips_per_warp() const { return blocks_per_group; }

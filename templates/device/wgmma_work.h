@@ -74,7 +74,8 @@ struct WgmmaProducer {
   static_assert(kTile.tile_strips() % kGroupStrips == 0, "a tile is made of whole groups of strips");
   static constexpr i32 kGroups = static_cast<i32>(kTile.tile_groups());
   static constexpr i32 kMatrixGroups = static_cast<i32>(ceil_div(kMatrix.strips(), kGroupStrips));
-  static constexpr i32 kLag = kTile.token_lag();
+  static constexpr i32 kLag = kTile.token_lag(kSteps);
+  static_assert(kLag >= 1, "a ring of three stages at least");
 
   /// Weights of one stage: one contiguous copy per group of strips. Groups past the matrix are not copied: what their place holds
   /// meets no stored sum.

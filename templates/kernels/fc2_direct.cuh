@@ -17,30 +17,28 @@ struct Fc2Direct {
   static constexpr i32 kUnits = static_cast<i32>(kMatrix.k_units());
   static constexpr i32 kDepth = V.tile.units_per_warp;
   static constexpr i32 kHRowBytes = static_cast<i32>(kMatrix.padded_k()) * 2;
+  static constexpr i32 kHUnitBytes = static_cast<i32>(kUnitK) * 2;
   static_assert(V.dtype == DType::bf16, "fp16 keeps h in fp32: served by the kernels with routing");
 
   /// A route as the CTA needs it.
   struct RouteFactor {
-    i32 expert;    ///< -1: contributes nothing
-    float scale;   ///< multiplies the sum over K
-    float weight;  ///< multiplies the bias
-    i32 reserved;
+    const u8* strip;  ///< the CTA's strip of its expert; null where the id is not one of ours: it contributes nothing
+    float scale;      ///< multiplies the sum over K
+    float weight;     ///< multiplies the bias
   };
+  static_assert(sizeof(RouteFactor) == 16, "routes_bytes() counts 16 bytes a route");
 
   /// Streams the units that one warp owns: unit u of the token is unit u % kUnits of route u / kUnits.
   struct Stream {
     UnitRegisters<V.format> slots[kDepth];
-    const u8* strip;   // the CTA's strip of expert 0
     const RouteFactor* routes;
-    i32 total;         // units of all routes
-    i32 stride;        // bytes between the strip's units
+    i32 total;   // units of all routes
+    i32 stride;  // bytes between the strip's units
 
     W4MOE_INLINE void load(i32 slot, i32 u) {
       if (u >= total) return;
-      const i32 expert = routes[u / kUnits].expert;
-      if (expert < 0) return;
-      const u8* unit = strip + expert * kMatrix.expert_stride_bytes() + (u % kUnits) * stride;
-      load_unit<V.format>(slots[slot], unit);
+      const u8* strip = routes[u / kUnits].strip;
+      if (strip != nullptr) load_unit<V.format>(slots[slot], strip + u % kUnits * stride);
     }
   };
 
@@ -55,16 +53,16 @@ struct Fc2Direct {
     // Ids and weights are inputs: FC1 lets this kernel start only after whatever wrote them.
     if (thread < a.topk) {
       RouteFactor r{};
-      r.expert = expert_of_pair(a.direct.ids, a.direct.id_type, 0, 0, thread, a.direct.experts);
-      if (r.expert >= 0) {
+      const i32 expert = expert_of_pair(a.direct.ids, a.direct.id_type, 0, 0, thread, a.direct.experts);
+      if (expert >= 0) {
+        r.strip = a.weights + kMatrix.unit_offset_bytes(expert, strip, 0);
         r.weight = a.weight_on_input != 0 ? 1.0f : router_weight(a.router_weights, a.router_dtype, 0, 0, thread);
-        r.scale = a.globals[r.expert].down * r.weight;
+        r.scale = a.globals[expert].down * r.weight;
       }
       routes[thread] = r;
     }
     ops::barrier();
     Stream stream;
-    stream.strip = a.weights + kMatrix.unit_offset_bytes(0, strip, 0);
     stream.routes = routes;
     stream.stride = static_cast<i32>(kMatrix.unit_stride_bytes(strip));
     stream.total = a.topk * kUnits;
@@ -88,10 +86,9 @@ struct Fc2Direct {
       for (i32 j = 0; j < kDepth; ++j) {
         const i32 u = first + j * kWarps;
         if (u < stream.total) {
-          const i32 route = u / kUnits;
-          if (routes[route].expert >= 0) {
-            add_unit(stream.slots[j], fragments + (route * kHRowBytes + (u % kUnits) * 128), routes[route].scale, low, high);
-          }
+          const RouteFactor& route = routes[u / kUnits];
+          // Rows of h are whole units long, so unit u of the token lies at u times its bytes.
+          if (route.strip != nullptr) add_unit(stream.slots[j], fragments + u * kHUnitBytes, route.scale, low, high);
         }
         stream.load(j, u + kDepth * kWarps);
       }
@@ -114,7 +111,7 @@ struct Fc2Direct {
     for (i32 i = ops::thread_index(); i < all; i += V.tile.threads()) {
       const i32 route = i / kVectors;
       const i32 first = i % kVectors * static_cast<i32>(kRowVectorElems);
-      const i64 valid = routes[route].expert < 0 ? 0 : kTail.valid_vector_bytes(first, 2);
+      const i64 valid = routes[route].strip == nullptr ? 0 : kTail.valid_vector_bytes(first, 2);
       const u8* from = static_cast<const u8*>(a.h) + route * kScratch.h_row_bytes() + (valid > 0 ? first * 2 : 0);
       ops::copy16_async(ops::shared_address(h + i * 16), from, static_cast<i32>(valid));
     }
@@ -165,8 +162,9 @@ struct Fc2Direct {
     }
     if (a.bias != nullptr) {
       for (i32 j = 0; j < a.topk; ++j) {
-        if (routes[j].expert < 0) continue;
-        const float* bias = a.bias + routes[j].expert * kMatrix.padded_rows() + column;
+        if (routes[j].strip == nullptr) continue;
+        const i32 expert = expert_of_pair(a.direct.ids, a.direct.id_type, 0, 0, j, a.direct.experts);
+        const float* bias = a.bias + expert * kMatrix.padded_rows() + column;
         out[0] += bias[0] * routes[j].weight;
         out[1] += bias[1] * routes[j].weight;
       }
