@@ -71,20 +71,8 @@ std::string tile_text(const GemmTile& tile) {
                      block_rows, warps_rows, warps_k, strips_per_warp, units_per_warp, stages, min_ctas_per_sm);
 }
 
-std::string wgmma_text(const WgmmaTile& tile) {
-  const auto& [widths, blocks_per_group, stage_units, stages, steps_per_group] = tile;
-  return fmt::format(R"({{
-        .widths = {{{}, {}, {}, {}}},
-        .blocks_per_group = {},
-        .stage_units = {},
-        .stages = {},
-        .steps_per_group = {},
-    }})",
-                     widths[0], widths[1], widths[2], widths[3], blocks_per_group, stage_units, stages, steps_per_group);
-}
-
 std::string variant_text(const Variant& variant, std::string_view description) {
-  const auto& [kind, arch, hidden, intermediate, format, activation, dtype, tile, family, wgmma] = variant;
+  const auto& [kind, arch, hidden, intermediate, format, activation, dtype, tile] = variant;
   return fmt::format(R"(// {}
 #pragma once
 
@@ -101,14 +89,12 @@ inline constexpr Variant kVariant{{
     .activation = Activation::{},
     .dtype = DType::{},
     .tile = {},
-    .family = Family::{},
-    .wgmma = {},
 }};
 
 }}  // namespace w4moe
 )",
                      description, kind_name(kind), to_string(arch), hidden, intermediate, format_text(format),
-                     name_of(activation), name_of(dtype), tile_text(tile), family_name(family), wgmma_text(wgmma));
+                     name_of(activation), name_of(dtype), tile_text(tile));
 }
 
 std::string describe(const Variant& v) {
@@ -120,8 +106,8 @@ std::string describe(const Variant& v) {
   if (v.kind == KernelKind::combine) return text;
   text += fmt::format(", {}", to_string(v.format));
   if (v.kind == KernelKind::fc1) text += fmt::format(", {}", to_string(v.activation));
-  if (v.kind == KernelKind::fc1 || v.kind == KernelKind::fc2)
-    text += fmt::format(", {}, blocks of {} rows, {} threads", family_name(v.family), v.block_rows(), v.threads());
+  if (v.is_gemm())
+    text += fmt::format(", blocks of {} rows, {} threads", v.block_rows(), v.threads());
   return text;
 }
 
@@ -140,16 +126,13 @@ std::string_view kind_name(KernelKind kind) {
   return "?";
 }
 
-std::string_view family_name(Family family) { return family == Family::wgmma ? "wgmma" : "portable"; }
-
 KernelSource render(const Variant& variant) {
   KernelSource source;
   const std::string_view kind = kind_name(variant.kind);
   source.description = describe(variant);
   source.entry_name = fmt::format("w4moe_{}", kind);
   source.variant_text = variant_text(variant, source.description);
-  source.entry_text = fmt::format("#include \"{}\"\n#include \"kernels/{}{}.cuh\"\n", kVariantHeaderName, kind,
-                                  variant.is_gemm() && variant.family == Family::wgmma ? "_wgmma" : "");
+  source.entry_text = fmt::format("#include \"{}\"\n#include \"kernels/{}.cuh\"\n", kVariantHeaderName, kind);
   return source;
 }
 

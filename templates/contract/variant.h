@@ -6,7 +6,6 @@
 #include "contract/layout_id.h"
 #include "contract/scratch_layout.h"
 #include "contract/tail_rule.h"
-#include "contract/wgmma_tile.h"
 
 namespace w4moe {
 
@@ -18,12 +17,6 @@ enum class KernelKind : u8 {
   fc2_direct,  ///< one token: h x W2 of all its experts -> output
   pack,     ///< checkpoint tensors -> packed units
   scan,     ///< checkpoint scales -> exponent windows
-};
-
-/// Kernel families: sets of GEMM kernels that share one way of working. All read the same packed weights.
-enum class Family : u8 {
-  portable,  ///< mma.sync and cp.async, sm_80 and later
-  wgmma,     ///< sm_90a: weights as wgmma operands in registers
 };
 
 /// Instruction set of the target. The value is 10 x compute capability.
@@ -87,9 +80,7 @@ struct Variant {
   QuantFormat format{};
   Activation activation = Activation::silu;
   DType dtype = DType::bf16;
-  GemmTile tile{};       ///< portable GEMM kernels
-  Family family = Family::portable;
-  WgmmaTile wgmma{};     ///< GEMM kernels of Family::wgmma
+  GemmTile tile{};       ///< GEMM kernels only
 
   constexpr bool operator==(const Variant&) const = default;
 
@@ -104,42 +95,38 @@ struct Variant {
   }
   W4MOE_HD constexpr MatrixLayout matrix() const { return kind == KernelKind::fc2 || kind == KernelKind::fc2_direct ? weights().fc2() : weights().fc1(); }
 
-  W4MOE_HD constexpr i64 tile_strips() const { return family == Family::wgmma ? wgmma.tile_strips() : tile.tile_strips(); }
+  W4MOE_HD constexpr i64 tile_strips() const { return tile.tile_strips(); }
   W4MOE_HD constexpr i64 tile_rows() const { return tile_strips() * kStripRows; }
 
   /// Routes a block holds at most.
-  W4MOE_HD constexpr i32 block_rows() const { return family == Family::wgmma ? wgmma.max_width() : tile.block_rows; }
+  W4MOE_HD constexpr i32 block_rows() const { return tile.block_rows; }
 
   /// Tiles along the packed rows of one block of routes.
   W4MOE_HD constexpr i64 row_tiles() const { return ceil_div(matrix().strips(), tile_strips()); }
   /// Strips that the last row tile holds: tile_strips() where the rows have no tail.
   W4MOE_HD constexpr i64 last_tile_strips() const { return matrix().strips() - (row_tiles() - 1) * tile_strips(); }
 
-  W4MOE_HD constexpr i32 min_ctas_per_sm() const { return is_gemm() && family == Family::portable ? tile.min_ctas_per_sm : 1; }
+  W4MOE_HD constexpr i32 min_ctas_per_sm() const { return is_gemm() ? tile.min_ctas_per_sm : 1; }
 
   W4MOE_HD constexpr i32 threads() const {
     switch (kind) {
       case KernelKind::route: return 1024;
       case KernelKind::fc1:
       case KernelKind::fc2:
-      case KernelKind::fc2_direct: return family == Family::wgmma ? wgmma.threads() : tile.threads();
+      case KernelKind::fc2_direct: return tile.threads();
       default: return 256;
     }
   }
   /// Dynamic shared memory of FC1 and FC2; that of the other kernels depends on run-time sizes (route_shared_bytes, direct_shared_bytes).
   W4MOE_HD constexpr i64 shared_bytes() const {
     if (kind != KernelKind::fc1 && kind != KernelKind::fc2) return 0;
-    return family == Family::wgmma ? wgmma.shared_bytes(UnitLayout{format}.unit_bytes()) : tile.shared_bytes();
+    return tile.shared_bytes();
   }
 };
 
-/// CTAs of a GEMM kernel for at most `blocks` blocks of routes on a device of `sms` multiprocessors. Work item i is row tile
-/// i % row_tiles of block i / row_tiles, so that neighbours share a block's tokens in L2. Portable kernels have a CTA per item;
-/// the wgmma family is persistent: CTA x takes items x, x + grid, ...
-W4MOE_HD constexpr i64 gemm_grid_x(const Variant& v, i64 blocks, i64 sms = 0) {
-  const i64 items = v.row_tiles() * blocks;
-  return v.family == Family::wgmma && sms > 0 ? min_of(items, sms) : items;
-}
+/// CTAs of a GEMM kernel for at most `blocks` blocks of routes: row tiles of one block are neighbours, so that they share its
+/// tokens in L2. CTA x works on row tile x % row_tiles of block x / row_tiles.
+W4MOE_HD constexpr i64 gemm_grid_x(const Variant& v, i64 blocks) { return v.row_tiles() * blocks; }
 
 inline constexpr i64 kCombineThreads = 256;
 
@@ -155,11 +142,6 @@ W4MOE_HD constexpr i64 direct_grid_x(const Variant& v) { return v.matrix().strip
 
 /// Dynamic shared memory of the routing kernel: a count and a first slot per expert, and two partial sums per warp.
 W4MOE_HD constexpr i64 route_shared_bytes(i64 experts) { return (2 * experts + 2 * kLanes) * 4; }
-
-/// Whether the register-A family serves a format: its scales must go on the weight.
-W4MOE_HD constexpr bool wgmma_serves(const QuantFormat& f, DType dtype) {
-  return f.is_int4() || (!f.wide_exponent && !(f.is_mxfp4() && dtype == DType::f16));
-}
 
 /// MXFP4 in fp16, wide exponents and INT4: the scale multiplies the fp32 partial sums of its group instead of the weight.
 W4MOE_HD constexpr bool scales_on_accumulator(const QuantFormat& f, DType dtype) {

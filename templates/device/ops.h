@@ -27,19 +27,6 @@
 //   bits_of(float), float_of(u32)
 //   atomic_add_shared(p, v), atomic_add(p, v)       return the old value
 //   atomic_max(p, v), atomic_min(p, v), atomic_or(p, v)   u32 in global memory, result unused
-//   barrier_of(id, threads)                         named barrier 1..15 of the first `threads` arriving threads
-//  sm_90 and later:
-//   async_barrier_init(b, arrivals), async_barrier_init_fence(), async_barrier_arrive(b), async_barrier_expect(b, bytes),
-//   async_barrier_test(b, parity), async_barrier_wait(b, parity)     mbarrier in shared memory; expect arrives too
-//   copy_bulk(dst, src, bytes, b)                   one thread copies `bytes` (multiple of 16, 16-byte aligned) to shared memory;
-//                                                   completion counts at b
-//   fence_async_shared()                            orders this thread's shared writes before later reads by wgmma
-//   store_matrix_x4_transposed(row, r0..r3)         stmatrix .trans: lane l gives the address of row l % 8 of matrix l / 8
-//  sm_90a:
-//   wgmma_fence(), wgmma_commit(), wgmma_wait<N>(), wgmma_tokens(tile), WgmmaRs<T, N>::add(d, a, tokens)
-//                                                   d[64xN] += a[64x16] (registers) b[16xN] (shared): asynchronous; d and a are
-//                                                   untouchable until waited for
-//   registers_increase<N>(), registers_decrease<N>()   setmaxnreg, whole warpgroups
 //   grid_wait(), grid_launch_next()                 programmatic dependent launch: wait for the grid before; let the next one start
 #pragma once
 

@@ -24,7 +24,6 @@ using SharedAddress = u32;
 W4MOE_INLINE SharedAddress shared_address(const void* p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
 
 W4MOE_INLINE void barrier() { __syncthreads(); }
-W4MOE_INLINE void barrier_of(i32 id, i32 threads) { asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory"); }
 W4MOE_INLINE void warp_sync() { __syncwarp(); }
 W4MOE_INLINE u32 shuffle_up(u32 v, u32 delta) { return __shfl_up_sync(0xffffffffu, v, delta); }
 W4MOE_INLINE u32 shuffle_xor(u32 v, u32 mask) { return __shfl_xor_sync(0xffffffffu, v, static_cast<int>(mask)); }
@@ -173,47 +172,6 @@ W4MOE_INLINE void atomic_min(u32* p, u32 v) { atomicMin(p, v); }
 W4MOE_INLINE void atomic_or(u32* p, u32 v) { atomicOr(p, v); }
 
 #if __CUDA_ARCH__ >= 900
-W4MOE_INLINE void async_barrier_init(u64* b, u32 arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(b)), "r"(arrivals) : "memory");
-}
-W4MOE_INLINE void async_barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-W4MOE_INLINE void async_barrier_arrive(u64* b) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(b)) : "memory");
-}
-W4MOE_INLINE void async_barrier_expect(u64* b, u32 bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(shared_address(b)), "r"(bytes) : "memory");
-}
-W4MOE_INLINE bool async_barrier_test(u64* b, u32 parity) {
-  u32 done;
-  asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
-               : "=r"(done) : "r"(shared_address(b)), "r"(parity) : "memory");
-  return done != 0;
-}
-W4MOE_INLINE void async_barrier_wait(u64* b, u32 parity) {
-  while (!async_barrier_test(b, parity)) {
-  }
-}
-W4MOE_INLINE void copy_bulk(void* dst, const void* src, u32 bytes, u64* b) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-               :: "r"(shared_address(dst)), "l"(src), "r"(bytes), "r"(shared_address(b)) : "memory");
-}
-W4MOE_INLINE void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-W4MOE_INLINE void store_matrix_x4_transposed(void* row, u32 r0, u32 r1, u32 r2, u32 r3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
-               :: "r"(shared_address(row)), "r"(r0), "r"(r1), "r"(r2), "r"(r3) : "memory");
-}
-W4MOE_INLINE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-W4MOE_INLINE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <i32 N>
-W4MOE_INLINE void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory"); }
-/// K-major tokens, rows of 128 bytes swizzled in groups of eight: start / 16, stride 1024 / 16 between groups, 128-byte swizzle.
-W4MOE_INLINE u64 wgmma_tokens(const void* tile) {
-  return static_cast<u64>((shared_address(tile) & 0x3ffffu) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
-}
-template <i32 N>
-W4MOE_INLINE void registers_increase() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
-template <i32 N>
-W4MOE_INLINE void registers_decrease() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
 W4MOE_INLINE void grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 W4MOE_INLINE void grid_launch_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 #else
@@ -222,7 +180,3 @@ W4MOE_INLINE void grid_launch_next() {}
 #endif
 
 }  // namespace w4moe::ops
-
-#if __CUDA_ARCH_FEAT_SM90_ALL
-#include "device/ops_wgmma_ptx.h"
-#endif

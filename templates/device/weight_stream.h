@@ -16,7 +16,8 @@ struct WeightStream {
   static constexpr i32 kDepth = kTile.units_per_warp;
   static constexpr i32 kUnits = static_cast<i32>(kMatrix.k_units());
   static constexpr i32 kStageUnits = static_cast<i32>(kTile.stage_units());
-  /// Distance of a strip's units along K: a constant unless the last group of strips is short.
+  /// Distance of the strips' units along K: one for the tile, and a constant unless the last group of strips is short.
+  static_assert(kGroupStrips % kTile.tile_strips() == 0, "a tile lies inside one group of strips");
   static constexpr bool kFixedStride = kMatrix.groups_are_whole();
   static constexpr i32 kStride = static_cast<i32>(kMatrix.unit_stride_bytes(0));
   static constexpr bool kRagged = kUnits % kStageUnits != 0;
@@ -26,19 +27,19 @@ struct WeightStream {
   const u8* scales[kStrips];
   const u8* zeros[kStrips];
   i32 next_unit;
-  i32 strides[kStrips];       // read only where kFixedStride is false
+  i32 tile_stride;            // read only where kFixedStride is false
 
-  W4MOE_INLINE i32 stride(i32 s) const { return kFixedStride ? kStride : strides[s]; }
+  W4MOE_INLINE i32 stride() const { return kFixedStride ? kStride : tile_stride; }
 
   /// Starts at the warp's first unit. A strip past the last one reads the last: its sums are never stored.
   W4MOE_INLINE void start(const u8* expert, i64 first_strip) {
     const i32 lane = ops::lane_index();
     const i32 warp_row = ops::warp_index() % kTile.warps_rows;
+    tile_stride = static_cast<i32>(kMatrix.unit_stride_bytes(first_strip));
     next_unit = ops::warp_index() / kTile.warps_rows * kDepth;
 #pragma unroll
     for (i32 s = 0; s < kStrips; ++s) {
       const i64 strip = min_of(first_strip + warp_row * kStrips + s, kMatrix.strips() - 1);
-      strides[s] = static_cast<i32>(kMatrix.unit_stride_bytes(strip));
       const u8* unit = expert + kMatrix.unit_offset_bytes(0, strip, next_unit);
       codes[s] = unit + lane * kLaneCodeBytes;
       scales[s] = unit + kUnit.pair_scale_offset_bytes(lane / 4);
@@ -62,7 +63,7 @@ struct WeightStream {
     if (kRagged && next_unit + j >= kUnits) return;
 #pragma unroll
     for (i32 s = 0; s < kStrips; ++s) {
-      load_unit_parts<V.format>(slots[j][s], codes[s] + j * stride(s), scales[s] + j * stride(s), zeros[s] + j * stride(s));
+      load_unit_parts<V.format>(slots[j][s], codes[s] + j * stride(), scales[s] + j * stride(), zeros[s] + j * stride());
     }
   }
 
@@ -71,9 +72,9 @@ struct WeightStream {
     next_unit += kStageUnits;
 #pragma unroll
     for (i32 s = 0; s < kStrips; ++s) {
-      codes[s] += kStageUnits * stride(s);
-      scales[s] += kStageUnits * stride(s);
-      zeros[s] += kStageUnits * stride(s);
+      codes[s] += kStageUnits * stride();
+      scales[s] += kStageUnits * stride();
+      zeros[s] += kStageUnits * stride();
     }
   }
 
