@@ -16,6 +16,7 @@ std::optional<std::uint64_t> args_bytes(KernelKind kind) {
     case KernelKind::route: return sizeof(RouteArgs);
     case KernelKind::fc1: return sizeof(Fc1Args);
     case KernelKind::fc2: return sizeof(Fc2Args);
+    case KernelKind::fc2_direct: return sizeof(Fc2DirectArgs);
     case KernelKind::combine: return sizeof(CombineArgs);
     case KernelKind::pack:
     case KernelKind::scan: break;

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "generator/render/variant_header.hpp"
+
 namespace w4moe {
 namespace {
 
@@ -12,27 +14,11 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kSchema = "w4moe.plan/1";
 
-const char* kind_name(KernelKind kind) {
-  switch (kind) {
-    case KernelKind::route: return "route";
-    case KernelKind::fc1: return "fc1";
-    case KernelKind::fc2: return "fc2";
-    case KernelKind::combine: return "combine";
-    case KernelKind::pack: return "pack";
-    case KernelKind::scan: return "scan";
-  }
-  return "unknown";
-}
-
 /// The shortest decimal that reads back as this float: 1.702, not 1.70200002.
 double shortest(float value) { return std::stod(fmt::format("{}", value)); }
 
-bool is_gemm(const Variant& v) { return v.kind == KernelKind::fc1 || v.kind == KernelKind::fc2; }
-
-/// Dynamic shared memory of a launch; the routing kernel's depends on the experts.
-i64 launch_shared_bytes(const Plan& plan, const Variant& v) {
-  return v.kind == KernelKind::route ? route_shared_bytes(plan.problem.shape.experts) : v.shared_bytes();
-}
+/// Dynamic shared memory of a launch, where it depends on the problem too.
+i64 launch_shared_bytes(const Plan& plan, const Variant& v) { return kernel_shared_bytes(v, plan.problem.shape); }
 
 std::string activation_text(const Problem& p) {
   std::string text(to_string(p.activation));
@@ -43,7 +29,7 @@ std::string activation_text(const Problem& p) {
 
 std::vector<std::string> bucket_kernels(const Plan& plan, const Bucket& b) {
   std::vector<std::string> names;
-  for (const int index : {plan.route, b.fc1, b.fc2, plan.combine}) names.push_back(plan.kernels[index].name);
+  for (const int index : plan.launched_by(b)) names.push_back(plan.kernels[index].name);
   return names;
 }
 
@@ -77,7 +63,7 @@ Json kernel_json(const Plan& plan, const PlannedKernel& kernel) {
   j["arch"] = to_string(v.arch);
   j["threads"] = v.threads();
   j["smem_bytes"] = launch_shared_bytes(plan, v);
-  if (is_gemm(v)) {
+  if (v.is_gemm()) {
     j["block_rows"] = v.tile.block_rows;
     j["tile_rows"] = v.tile.tile_rows();
     j["row_tiles"] = v.row_tiles();
@@ -117,6 +103,7 @@ std::string plan_json(const Plan& plan, int indent) {
     j["buckets"].push_back({{"first_tokens", b.first_tokens},
                             {"last_tokens", b.last_tokens},
                             {"block_rows", b.block_rows},
+                            {"direct", b.direct},
                             {"kernels", bucket_kernels(plan, b)},
                             {"reason", b.reason}});
   }

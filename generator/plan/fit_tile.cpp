@@ -39,7 +39,8 @@ void note_change(std::string& changes, const char* what, i64 from, i64 to, const
 
 }  // namespace
 
-Result<FittedTile> fit_tile(const GemmTile& wanted, i64 strips, const DeviceSpec& device) {
+Result<FittedTile> fit_tile(const GemmTile& wanted, const MatrixLayout& matrix, const DeviceSpec& device) {
+  const i64 strips = matrix.strips();
   FittedTile fitted{wanted, {}};
   GemmTile& tile = fitted.tile;
   while (tile.tile_strips() > strips && tile.strips_per_warp > 1) tile.strips_per_warp /= 2;
@@ -47,6 +48,9 @@ Result<FittedTile> fit_tile(const GemmTile& wanted, i64 strips, const DeviceSpec
   const i64 matrix_rows = tile.tile_rows();
   note_change(fitted.changes, "tile rows", wanted.tile_rows(), matrix_rows,
               fmt::format("the matrix has {} strips of {} rows", strips, kStripRows));
+
+  // A short last group of strips makes the unit stride a run-time value, which costs the registers of a fifth CTA.
+  if (!matrix.groups_are_whole() && tile.min_ctas_per_sm > 4) tile.min_ctas_per_sm = 4;
 
   while (!shrink_to_device(tile, device)) {
     if (tile.min_ctas_per_sm == 1) {

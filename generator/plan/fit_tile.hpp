@@ -13,8 +13,8 @@ struct FittedTile {
   std::string changes;   ///< what was reduced and why, "" where the table's tile fits as it is
 };
 
-/// The tile for a matrix of `strips` strips on `device`: rows no taller than the matrix; stages, then units, then strips
+/// The tile for `matrix` on `device`: rows no taller than the matrix; stages, then units, then strips
 /// within the shared memory of one CTA and of min_ctas_per_sm together. Refuses where even the smallest form does not fit.
-Result<FittedTile> fit_tile(const GemmTile& wanted, i64 strips, const DeviceSpec& device);
+Result<FittedTile> fit_tile(const GemmTile& wanted, const MatrixLayout& matrix, const DeviceSpec& device);
 
 }  // namespace w4moe

@@ -40,6 +40,9 @@ std::string padding_note(std::string_view name, i64 packed_bytes, i64 checkpoint
 }  // namespace
 
 std::string gemm_reason(const Variant& v, const std::string& changes) {
+  if (v.kind == KernelKind::fc2_direct) {
+    return fmt::format("{} rows x one token in {} warps, {} units in flight per warp", kStripRows, v.tile.warps(), v.tile.units_per_warp);
+  }
   std::string text = fmt::format("{} rows x {} routes in {} warps, {} stages of K {}, {} bytes shared", v.tile.tile_rows(),
                                  v.tile.block_rows, v.tile.warps(), v.tile.stages, v.tile.stage_k(), v.tile.shared_bytes());
   if (!changes.empty()) append(text, changes);
@@ -55,9 +58,9 @@ std::string bucket_reason(const Shape& shape, const Bucket& bucket, const TileRu
   append(text, rule.max_average_routes == 0 ? fmt::format("{} serves any average", rule.pin)
                                             : fmt::format("{} serves up to {}", rule.pin, rule.max_average_routes));
   std::vector<std::string_view> wider;
-  for (const TileRule& other : kPortableTiles) {
-    if (other.tile.block_rows < rule.tile.block_rows) append(text, fmt::format("not {}: only up to {}", other.pin, other.max_average_routes));
-    if (other.tile.block_rows > rule.tile.block_rows) wider.push_back(other.pin);
+  for (const TileRule& other : kPortableRules) {  // narrowest first
+    if (&other < &rule) append(text, fmt::format("not {}: only up to {}", other.pin, other.max_average_routes));
+    if (&other > &rule) wider.push_back(other.pin);
   }
   if (!wider.empty()) append(text, fmt::format("not {}: more padding rows per expert", fmt::join(wider, ", ")));
   return text;

@@ -10,11 +10,12 @@ namespace {
 
 const std::string kNoPortable = fmt::format("no-{}", kPortableFamily);
 constexpr std::string_view kNoTail = "no-tail";
+constexpr std::string_view kNoDirect = "no-direct";
 
 std::string join(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, ", ")); }
 
 const TileRule* find_block(std::string_view pin) {
-  for (const TileRule& rule : kPortableTiles) {
+  for (const TileRule& rule : kPortableRules) {
     if (rule.pin == pin) return &rule;
   }
   return nullptr;
@@ -25,7 +26,8 @@ const TileRule* find_block(std::string_view pin) {
 const std::vector<std::string>& known_pins() {
   static const std::vector<std::string> pins = [] {
     std::vector<std::string> all{std::string(kPortableFamily), kNoPortable};
-    for (const TileRule& rule : kPortableTiles) all.emplace_back(rule.pin);
+    for (const TileRule& rule : kPortableRules) all.emplace_back(rule.pin);
+    all.emplace_back(kNoDirect);
     all.emplace_back(kNoTail);
     return all;
   }();
@@ -38,6 +40,8 @@ Result<Pins> parse_pins(const std::vector<std::string>& pins) {
     if (pin == kPortableFamily) continue;  // the only family: pinning it restricts nothing
     if (pin == kNoTail) {
       parsed.no_tail = true;
+    } else if (pin == kNoDirect) {
+      parsed.no_direct = true;
     } else if (pin == kNoPortable) {
       return unsupported("pin '{}': no kernel family is left (families: {})", pin, kPortableFamily);
     } else if (const TileRule* block = find_block(pin); block == nullptr) {

@@ -11,6 +11,7 @@ namespace w4moe {
 
 struct Pins {
   const TileRule* block = nullptr;  ///< the one block width to use for every m; null: by routes per expert
+  bool no_direct = false;           ///< no direct kernels for a single token
   bool no_tail = false;             ///< refuse a plan in which a kernel works on part-filled tiles
 };
 

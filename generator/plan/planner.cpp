@@ -10,6 +10,7 @@
 #include "generator/plan/notes.hpp"
 #include "generator/plan/pins.hpp"
 #include "generator/plan/rules.hpp"
+#include "generator/plan/tile_choice.hpp"
 #include "generator/problem/errors.hpp"
 #include "w4moe/plan.hpp"
 
@@ -37,6 +38,7 @@ struct Rung {
   const TileRule* rule;
   i64 first_tokens;
   i64 last_tokens;
+  bool direct = false;  ///< one token: FC1 reads the ids, FC2 writes the output
 };
 
 /// Largest m whose routes per touched expert stay within the rule. An expert is touched by one route at least, so up to E routes
@@ -46,49 +48,83 @@ i64 last_tokens_of(const TileRule& rule, const Shape& shape) {
   return rule.max_average_routes * shape.experts / shape.topk;
 }
 
-/// Cuts 1..tokens into rungs, ascending and without gaps.
-std::vector<Rung> ladder(const Shape& shape, i64 tokens, const TileRule* pinned) {
+/// Whether a single token can be served by the direct kernels.
+bool serves_direct(const Problem& problem, const DeviceSpec& device) {
+  Variant v;
+  v.kind = KernelKind::fc2_direct;
+  v.hidden = problem.shape.hidden;
+  v.intermediate = problem.shape.intermediate;
+  v.format = problem.format;
+  v.activation = problem.activation;
+  v.tile = direct_fc2_tile(problem, device);
+  return problem.dtype == DType::bf16 && direct_shared_bytes(v, problem.shape.topk) <= device.shared_optin_bytes;
+}
+
+/// What the ladder is cut by.
+struct Choices {
+  const TileRule* block = nullptr;  ///< pinned block width
+  bool direct = true;               ///< direct kernels allowed
+};
+
+/// Cuts 1..tokens into rungs, ascending and without gaps: where the block width changes, and where a tile does.
+std::vector<Rung> ladder(const Problem& problem, const DeviceSpec& device, i64 tokens, const Choices& choices) {
+  const Shape& shape = problem.shape;
   std::vector<Rung> rungs;
   if (tokens == 0) return rungs;
-  if (pinned != nullptr) return {Rung{pinned, 1, tokens}};
   i64 first = 1;
-  for (const TileRule& rule : kPortableTiles) {
-    const i64 last = std::min(last_tokens_of(rule, shape), tokens);
-    if (last < first) continue;
-    rungs.push_back(Rung{&rule, first, last});
-    first = last + 1;
+  if (choices.direct && choices.block == nullptr && serves_direct(problem, device)) {
+    rungs.push_back(Rung{&kPortableRules[0], 1, 1, true});
+    first = 2;
+  }
+  for (const TileRule& rule : kPortableRules) {
+    if (choices.block != nullptr && &rule != choices.block) continue;
+    const i64 last = choices.block != nullptr ? tokens : std::min(last_tokens_of(rule, shape), tokens);
+    while (first <= last) {
+      const i64 change = std::min(next_tile_change(problem, device, KernelKind::fc1, rule, first),
+                                  next_tile_change(problem, device, KernelKind::fc2, rule, first));
+      rungs.push_back(Rung{&rule, first, std::min(last, change - 1)});
+      first = rungs.back().last_tokens + 1;
+    }
   }
   return rungs;
 }
 
+/// Routes per block under a rule: one width for all its tiles.
+i64 block_rows_of(const TileRule& rule) {
+  for (const TileChoice& c : kPortableTiles) {
+    if (c.pin == rule.pin) return c.tile.block_rows;
+  }
+  return 0;
+}
+
 /// Scratch of a launch sequence of at most `tokens` tokens: the largest need over its rungs.
-ScratchLayout scratch_for(const Problem& problem, i64 tokens, const TileRule* pinned) {
+ScratchLayout scratch_for(const Problem& problem, const DeviceSpec& device, i64 tokens, const Choices& choices) {
   ScratchLayout scratch;
   scratch.shape = problem.shape;
   scratch.shape.max_tokens = tokens;
   scratch.dtype = problem.dtype;
-  for (const Rung& rung : ladder(problem.shape, tokens, pinned)) {
-    const RouteLayout route{rung.last_tokens, problem.shape.topk, problem.shape.experts, rung.rule->tile.block_rows};
+  for (const Rung& rung : ladder(problem, device, tokens, choices)) {
+    const RouteLayout route{rung.last_tokens, problem.shape.topk, problem.shape.experts, block_rows_of(*rung.rule)};
     scratch.max_blocks = std::max(scratch.max_blocks, route.max_blocks());
   }
   return scratch;
 }
 
 /// Most tokens whose scratch stays within the cap: the need grows with the tokens, so bisection finds them.
-Result<i64> tokens_under_cap(const Problem& problem, i64 cap_bytes, const TileRule* pinned) {
+Result<i64> tokens_under_cap(const Problem& problem, const DeviceSpec& device, i64 cap_bytes, const Choices& choices) {
   const i64 tokens = problem.shape.max_tokens;
   if (cap_bytes < 0) return invalid_argument("scratch cap {}: must be 0 (none) or a number of bytes", cap_bytes);
-  if (cap_bytes == 0 || scratch_for(problem, tokens, pinned).total_bytes() <= cap_bytes) return tokens;
+  if (cap_bytes == 0 || scratch_for(problem, device, tokens, choices).total_bytes() <= cap_bytes) return tokens;
   i64 fits = 0;
   i64 too_many = tokens;
   while (too_many - fits > 1) {
     const i64 middle = fits + (too_many - fits) / 2;
-    (scratch_for(problem, middle, pinned).total_bytes() <= cap_bytes ? fits : too_many) = middle;
+    (scratch_for(problem, device, middle, choices).total_bytes() <= cap_bytes ? fits : too_many) = middle;
   }
   if (fits > 0) return fits;
   const i64 least = std::min<i64>(tokens, 1);
   return unsupported("scratch cap {}: {} token(s) at a time need {} bytes", cap_bytes, least,
-                     scratch_for(problem, least, pinned).total_bytes());
+                     scratch_for(problem, device, least, choices).total_bytes());
 }
 
 /// Index of an equal kernel, or of this one appended.
@@ -108,7 +144,8 @@ int add_small_kernel(Plan& plan, KernelKind kind, std::string name, std::string 
   return add_kernel(plan, PlannedKernel{std::move(name), v, std::move(reason)});
 }
 
-Result<int> add_gemm_kernel(Plan& plan, KernelKind kind, const TileRule& rule) {
+/// A GEMM kernel of this problem; `label` tells tiles of one block width apart.
+Result<int> add_gemm_kernel(Plan& plan, KernelKind kind, const GemmTile& wanted, const std::string& label) {
   const Problem& p = plan.problem;
   Variant v;
   v.kind = kind;
@@ -118,36 +155,61 @@ Result<int> add_gemm_kernel(Plan& plan, KernelKind kind, const TileRule& rule) {
   v.format = p.format;
   v.dtype = p.dtype;
   v.activation = p.activation;
-  if (kind == KernelKind::fc2) {  // it computes no activation: only the gating, which the layout depends on, is kept
+  if (kind != KernelKind::fc1) {  // it computes no activation: only the gating, which the layout depends on, is kept
     v.activation = is_gated(p.activation) ? Activation::silu : Activation::relu2;
   }
-  Result<FittedTile> fitted = fit_tile(rule.tile, v.matrix().strips(), plan.device);
-  if (!fitted) return fitted.error();
-  v.tile = fitted->tile;
-  const i64 ctas = gemm_grid_x(v, plan.scratch.max_blocks);
-  if (ctas > kMaxGridX) {
-    return unsupported("max_tokens {}: {} CTAs for {} blocks of routes exceed a grid's {} (cap the scratch, so that runs are cut "
-                       "into chunks of tokens)",
-                       plan.chunk_tokens, ctas, plan.scratch.max_blocks, kMaxGridX);
+  std::string changes;
+  if (kind == KernelKind::fc2_direct) {
+    v.tile = wanted;
+  } else {
+    Result<FittedTile> fitted = fit_tile(wanted, v.matrix(), plan.device);
+    if (!fitted) return fitted.error();
+    v.tile = fitted->tile;
+    changes = fitted->changes;
+    const i64 ctas = gemm_grid_x(v, plan.scratch.max_blocks);
+    if (ctas > kMaxGridX) {
+      return unsupported("max_tokens {}: {} CTAs for {} blocks of routes exceed a grid's {} (cap the scratch, so that runs are cut "
+                         "into chunks of tokens)",
+                         plan.chunk_tokens, ctas, plan.scratch.max_blocks, kMaxGridX);
+    }
   }
-  const std::string name = fmt::format("{}.{}", kind == KernelKind::fc1 ? "fc1" : "fc2", rule.pin);
-  return add_kernel(plan, PlannedKernel{name, v, gemm_reason(v, fitted->changes)});
+  const std::string name = fmt::format("{}.{}", kind == KernelKind::fc1 ? "fc1" : "fc2", label);
+  return add_kernel(plan, PlannedKernel{name, v, gemm_reason(v, changes)});
 }
 
-Status add_buckets(Plan& plan, const TileRule* pinned) {
-  const std::vector<Rung> rungs = ladder(plan.problem.shape, plan.chunk_tokens, pinned);
-  for (const Rung& rung : rungs) {
+std::string label_of(const TileChoice& choice) {
+  switch (choice.use) {
+    case TileUse::few: return fmt::format("{}.few", choice.pin);
+    case TileUse::short_k: return fmt::format("{}.short", choice.pin);
+    case TileUse::many: break;
+  }
+  return std::string(choice.pin);
+}
+
+Status add_buckets(Plan& plan, const Choices& choices) {
+  for (const Rung& rung : ladder(plan.problem, plan.device, plan.chunk_tokens, choices)) {
     Bucket bucket;
     bucket.first_tokens = rung.first_tokens;
     bucket.last_tokens = rung.last_tokens;
-    bucket.block_rows = rung.rule->tile.block_rows;
-    Result<int> fc1 = add_gemm_kernel(plan, KernelKind::fc1, *rung.rule);
-    if (!fc1) return fc1.error();
-    Result<int> fc2 = add_gemm_kernel(plan, KernelKind::fc2, *rung.rule);
+    bucket.block_rows = static_cast<int>(block_rows_of(*rung.rule));
+    bucket.direct = rung.direct;
+    Result<int> fc1 = 0, fc2 = 0;
+    if (rung.direct) {
+      fc1 = add_gemm_kernel(plan, KernelKind::fc1, direct_fc1_tile(plan.problem, plan.device), "direct");
+      if (!fc1) return fc1.error();
+      fc2 = add_gemm_kernel(plan, KernelKind::fc2_direct, direct_fc2_tile(plan.problem, plan.device), "direct");
+    } else {
+      const TileChoice& first = choose_tile(plan.problem, plan.device, KernelKind::fc1, *rung.rule, rung.first_tokens);
+      const TileChoice& second = choose_tile(plan.problem, plan.device, KernelKind::fc2, *rung.rule, rung.first_tokens);
+      fc1 = add_gemm_kernel(plan, KernelKind::fc1, first.tile, label_of(first));
+      if (!fc1) return fc1.error();
+      fc2 = add_gemm_kernel(plan, KernelKind::fc2, second.tile, label_of(second));
+    }
     if (!fc2) return fc2.error();
     bucket.fc1 = *fc1;
     bucket.fc2 = *fc2;
-    bucket.reason = bucket_reason(plan.problem.shape, bucket, *rung.rule, pinned != nullptr);
+    bucket.reason = rung.direct ? std::string("one token: no routing and no combine kernel, FC2 takes all its experts in one K loop")
+                                : bucket_reason(plan.problem.shape, bucket, *rung.rule, choices.block != nullptr);
     plan.buckets.push_back(std::move(bucket));
   }
   return {};
@@ -184,12 +246,18 @@ const Bucket& Plan::bucket_for(i64 tokens) const {
   return it == buckets.end() ? buckets.back() : *it;
 }
 
+std::vector<int> Plan::launched_by(const Bucket& bucket) const {
+  if (bucket.direct) return {bucket.fc1, bucket.fc2};
+  return {route, bucket.fc1, bucket.fc2, combine};
+}
+
 Result<Plan> make_plan(const Problem& problem, const DeviceSpec& device, const PlanOptions& options) {
   if (Status s = validate(problem); !s) return s.error();
   if (Status s = check_device(device); !s) return s.error();
   Result<Pins> pins = parse_pins(options.pins);
   if (!pins) return pins.error();
-  Result<i64> chunk = tokens_under_cap(problem, options.scratch_cap_bytes, pins->block);
+  const Choices choices{pins->block, !pins->no_direct};
+  Result<i64> chunk = tokens_under_cap(problem, device, options.scratch_cap_bytes, choices);
   if (!chunk) return chunk.error();
 
   Plan plan;
@@ -198,7 +266,7 @@ Result<Plan> make_plan(const Problem& problem, const DeviceSpec& device, const P
   plan.options = options;
   plan.weights = WeightLayout{problem.shape, problem.format, is_gated(problem.activation), problem.has_bias};
   plan.chunk_tokens = *chunk;
-  plan.scratch = scratch_for(problem, *chunk, pins->block);
+  plan.scratch = scratch_for(problem, device, *chunk, choices);
   if (plan.chunk_tokens > 0) {
     if (route_shared_bytes(problem.shape.experts) > device.shared_optin_bytes) {
       return unsupported("experts {}: the routing kernel counts them in {} bytes of shared memory, device {} has {} per CTA",
@@ -209,7 +277,7 @@ Result<Plan> make_plan(const Problem& problem, const DeviceSpec& device, const P
       return unsupported("max_tokens {}: {} CTAs of the combine kernel exceed a grid's {}", plan.chunk_tokens, ctas, kMaxGridX);
     }
     plan.route = add_small_kernel(plan, KernelKind::route, "route", "one CTA sorts the routes by expert, for any m");
-    if (Status s = add_buckets(plan, pins->block); !s) return s.error();
+    if (Status s = add_buckets(plan, choices); !s) return s.error();
     plan.combine = add_small_kernel(plan, KernelKind::combine, "combine", "sums the routes of a token in fp32, in route order");
   }
   add_regions(plan);

@@ -8,22 +8,69 @@
 
 namespace w4moe {
 
-/// A tile and its place in the ladder: it serves token counts with at most this many routes per touched expert on average.
+/// A block width and its place in the ladder: it serves token counts with at most this many routes per touched expert on average.
 struct TileRule {
   std::string_view pin;          ///< "n16": the name of the block width
   i64 max_average_routes = 0;    ///< 0: no upper end
-  GemmTile tile{};
 };
 
-/// The portable family (mma.sync, cp.async; every target), narrowest block first.
-inline constexpr std::array<TileRule, 4> kPortableTiles{{
-    {"n8", 4, GemmTile{8, 4, 2, 1, 4, 3, 2}},
-    {"n16", 12, GemmTile{16, 4, 2, 1, 4, 3, 2}},
-    {"n32", 24, GemmTile{32, 4, 2, 2, 2, 3, 1}},
-    {"n64", 0, GemmTile{64, 4, 2, 2, 1, 4, 1}},
+inline constexpr std::array<TileRule, 4> kPortableRules{{{"n8", 4}, {"n16", 14}, {"n32", 40}, {"n64", 0}}};
+
+/// What a tile has to suit besides the block width. Measured on an H200; docs/benchmarks/portable-notes.md has the figures.
+enum class TileUse {
+  many,     ///< the usual one: enough CTAs to fill the device several times over
+  few,      ///< fewer CTAs than the device holds at a time: small tiles, K split between warps
+  short_k,  ///< FC2 with K of a few units: a stage holds all of it
+};
+
+/// Formats by what their unpacking asks of registers.
+enum class TileClass {
+  mxfp4,  ///< bf16, scale on the weight, one scale word per unit
+  nvfp4,  ///< bf16, scale on the weight, two scale words per unit
+  other,  ///< fp16, INT4, wide exponents: more registers, so fewer CTAs per SM
+};
+
+struct TileChoice {
+  TileClass format;
+  std::string_view pin;
+  TileUse use;
+  GemmTile tile;
+};
+
+/// {block_rows, warps_rows, warps_k, strips_per_warp, units_per_warp, stages, min_ctas_per_sm}. A missing `few` or `short_k`
+/// means that `many` serves there too.
+inline constexpr std::array<TileChoice, 18> kPortableTiles{{
+    {TileClass::mxfp4, "n8", TileUse::many, GemmTile{8, 4, 1, 2, 4, 4, 3}},
+    {TileClass::mxfp4, "n8", TileUse::few, GemmTile{8, 2, 2, 1, 4, 3, 5}},
+    {TileClass::mxfp4, "n8", TileUse::short_k, GemmTile{8, 4, 1, 2, 2, 4, 4}},
+    {TileClass::mxfp4, "n16", TileUse::many, GemmTile{16, 4, 1, 2, 2, 4, 4}},
+    {TileClass::mxfp4, "n32", TileUse::many, GemmTile{32, 4, 1, 2, 2, 4, 3}},
+    {TileClass::mxfp4, "n64", TileUse::many, GemmTile{64, 4, 1, 2, 2, 3, 2}},
+    {TileClass::nvfp4, "n8", TileUse::many, GemmTile{8, 4, 1, 1, 4, 4, 5}},
+    {TileClass::nvfp4, "n8", TileUse::few, GemmTile{8, 2, 2, 1, 4, 3, 5}},
+    {TileClass::nvfp4, "n8", TileUse::short_k, GemmTile{8, 4, 1, 2, 2, 4, 4}},
+    {TileClass::nvfp4, "n16", TileUse::many, GemmTile{16, 4, 1, 2, 2, 4, 4}},
+    {TileClass::nvfp4, "n32", TileUse::many, GemmTile{32, 4, 1, 2, 2, 4, 3}},
+    {TileClass::nvfp4, "n64", TileUse::many, GemmTile{64, 4, 1, 2, 2, 3, 2}},
+    {TileClass::other, "n8", TileUse::many, GemmTile{8, 4, 1, 1, 4, 4, 4}},
+    {TileClass::other, "n8", TileUse::few, GemmTile{8, 2, 2, 1, 4, 3, 4}},
+    {TileClass::other, "n8", TileUse::short_k, GemmTile{8, 4, 1, 1, 2, 4, 4}},
+    {TileClass::other, "n16", TileUse::many, GemmTile{16, 4, 1, 1, 2, 4, 4}},
+    {TileClass::other, "n32", TileUse::many, GemmTile{32, 4, 1, 1, 2, 4, 3}},
+    {TileClass::other, "n64", TileUse::many, GemmTile{64, 4, 1, 1, 2, 3, 2}},
 }};
 
 inline constexpr std::string_view kPortableFamily = "portable";
+
+/// FC2 with at most this many units of K counts as short.
+inline constexpr i64 kShortKUnits = 8;
+
+/// A direct launch (one token) has a CTA per 64 packed rows and route in FC1, and per 16 hidden columns in FC2.
+inline constexpr GemmTile kDirectFc1Few{8, 2, 4, 1, 2, 3, 3};
+inline constexpr GemmTile kDirectFc1Many{8, 4, 1, 1, 8, 3, 3};
+inline constexpr GemmTile kDirectFc1Most{8, 2, 2, 1, 4, 4, 4};
+inline constexpr GemmTile kDirectFc2Few{8, 1, 16, 1, 6, 1, 1};
+inline constexpr GemmTile kDirectFc2Many{8, 1, 8, 1, 6, 1, 2};
 
 /// Fewest stages of tokens that still overlap loading with arithmetic.
 inline constexpr i32 kMinStages = 2;

@@ -143,6 +143,15 @@ W4MOE_HD constexpr i64 direct_grid_x(const Variant& v) { return v.matrix().strip
 /// Dynamic shared memory of the routing kernel: a count and a first slot per expert, and two partial sums per warp.
 W4MOE_HD constexpr i64 route_shared_bytes(i64 experts) { return (2 * experts + 2 * kLanes) * 4; }
 
+/// Dynamic shared memory of a launch of `v` for a layer of this shape.
+W4MOE_HD constexpr i64 kernel_shared_bytes(const Variant& v, const Shape& shape) {
+  switch (v.kind) {
+    case KernelKind::route: return route_shared_bytes(shape.experts);
+    case KernelKind::fc2_direct: return direct_shared_bytes(v, shape.topk);
+    default: return v.shared_bytes();
+  }
+}
+
 /// MXFP4 in fp16, wide exponents and INT4: the scale multiplies the fp32 partial sums of its group instead of the weight.
 W4MOE_HD constexpr bool scales_on_accumulator(const QuantFormat& f, DType dtype) {
   return f.is_int4() || f.wide_exponent || (f.is_mxfp4() && dtype == DType::f16);

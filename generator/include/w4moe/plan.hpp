@@ -24,6 +24,7 @@ struct Bucket {
   int block_rows = 8;
   int fc1 = -1;          ///< index into Plan::kernels
   int fc2 = -1;
+  bool direct = false;   ///< one token: FC1 reads the ids, fc2 is an fc2_direct kernel, no route and no combine launch
   std::string reason;    ///< why these, and why not the others
 };
 
@@ -37,7 +38,7 @@ struct PlannedRegion {
 
 /// Restrictions and wishes of the caller; part of the plan's identity.
 struct PlanOptions {
-  std::vector<std::string> pins;   ///< see known_pins(): "portable", "no-portable", "n16", "no-tail", ...
+  std::vector<std::string> pins;   ///< see known_pins(): "portable", "no-portable", "n16", "no-direct", "no-tail", ...
   i64 scratch_cap_bytes = 0;       ///< 0: none. Otherwise runs are cut into chunks of tokens whose scratch stays below it.
 };
 
@@ -64,6 +65,9 @@ struct Plan {
 
   /// The bucket that serves a launch of m tokens, 1 <= m <= chunk_tokens. A plan for max_tokens 0 has no bucket.
   const Bucket& bucket_for(i64 tokens) const;
+
+  /// Indices into `kernels` of what a launch of this bucket runs, in launch order.
+  std::vector<int> launched_by(const Bucket& bucket) const;
 };
 
 /// Every spelling that PlanOptions::pins accepts.

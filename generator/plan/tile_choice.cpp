@@ -1,0 +1,79 @@
+#include "generator/plan/tile_choice.hpp"
+
+#include <algorithm>
+
+namespace w4moe {
+namespace {
+
+MatrixLayout matrix_of(const Problem& p, KernelKind kind) {
+  const WeightLayout w{p.shape, p.format, is_gated(p.activation), p.has_bias};
+  return kind == KernelKind::fc1 ? w.fc1() : w.fc2();
+}
+
+const TileChoice* find(TileClass format, std::string_view pin, TileUse use) {
+  for (const TileChoice& c : kPortableTiles) {
+    if (c.format == format && c.pin == pin && c.use == use) return &c;
+  }
+  return nullptr;
+}
+
+/// CTAs per SM below which a launch of the usual tile leaves the device part empty, in quarters: measured per format class.
+i64 few_quarters(TileClass format) { return format == TileClass::mxfp4 ? 10 : 16; }
+
+/// Fewest touched experts with which the usual tile fills the device.
+i64 experts_to_fill(const Problem& p, const DeviceSpec& device, KernelKind kind, const GemmTile& many) {
+  const i64 row_tiles = ceil_div(matrix_of(p, kind).strips(), many.tile_strips());
+  return ceil_div(ceil_div(few_quarters(tile_class(p)) * device.sms, 4), row_tiles);
+}
+
+struct Candidates {
+  const TileChoice* many;
+  const TileChoice* few;
+  bool is_short;  ///< `many` is the tile for short K, and `few` does not apply
+};
+
+Candidates candidates(const Problem& p, KernelKind kind, const TileRule& rule) {
+  const TileClass format = tile_class(p);
+  const i64 units = matrix_of(p, kind).k_units();
+  // K of very few units leaves no loop to speak of: the tallest tile amortises its prologue best.
+  if (const TileChoice* c = find(format, rule.pin, TileUse::short_k); c != nullptr && kind == KernelKind::fc2 && units <= kShortKUnits) {
+    return {c, nullptr, true};
+  }
+  return {find(format, rule.pin, TileUse::many), find(format, rule.pin, TileUse::few), false};
+}
+
+}  // namespace
+
+TileClass tile_class(const Problem& problem) {
+  if (problem.dtype != DType::bf16 || scales_on_accumulator(problem.format, problem.dtype)) return TileClass::other;
+  return problem.format.is_mxfp4() ? TileClass::mxfp4 : TileClass::nvfp4;
+}
+
+const TileChoice& choose_tile(const Problem& problem, const DeviceSpec& device, KernelKind kind, const TileRule& rule, i64 tokens) {
+  const Candidates c = candidates(problem, kind, rule);
+  if (c.few == nullptr) return *c.many;
+  const i64 touched = std::min(problem.shape.experts, problem.shape.pairs(tokens));
+  return touched < experts_to_fill(problem, device, kind, c.many->tile) ? *c.few : *c.many;
+}
+
+i64 next_tile_change(const Problem& problem, const DeviceSpec& device, KernelKind kind, const TileRule& rule, i64 tokens) {
+  constexpr i64 kNever = kMaxTokens + 1;
+  const Candidates c = candidates(problem, kind, rule);
+  if (c.few == nullptr) return kNever;
+  const i64 needed = experts_to_fill(problem, device, kind, c.many->tile);
+  if (needed > problem.shape.experts) return kNever;
+  const i64 change = ceil_div(needed, problem.shape.topk);
+  return change > tokens ? change : kNever;
+}
+
+GemmTile direct_fc1_tile(const Problem& problem, const DeviceSpec& device) {
+  const i64 ctas = ceil_div(matrix_of(problem, KernelKind::fc1).strips(), kDirectFc1Many.tile_strips()) * problem.shape.topk;
+  if (ctas >= 4 * device.sms) return kDirectFc1Most;
+  return ctas >= 2 * device.sms && tile_class(problem) != TileClass::other ? kDirectFc1Many : kDirectFc1Few;
+}
+
+GemmTile direct_fc2_tile(const Problem& problem, const DeviceSpec& device) {
+  return 2 * matrix_of(problem, KernelKind::fc2).strips() >= 5 * device.sms ? kDirectFc2Many : kDirectFc2Few;
+}
+
+}  // namespace w4moe

@@ -1,0 +1,22 @@
+// Which tile a GEMM kernel gets: by format class, by how many CTAs the launch has, by the length of K.
+#pragma once
+
+#include "generator/plan/rules.hpp"
+#include "w4moe/device.hpp"
+#include "w4moe/problem.hpp"
+
+namespace w4moe {
+
+TileClass tile_class(const Problem& problem);
+
+/// Tile of FC1 or FC2 for blocks of `rule`'s width when `tokens` tokens run.
+const TileChoice& choose_tile(const Problem& problem, const DeviceSpec& device, KernelKind kind, const TileRule& rule, i64 tokens);
+
+/// The first token count above `tokens` at which choose_tile() answers differently; kMaxTokens + 1 where it never does.
+i64 next_tile_change(const Problem& problem, const DeviceSpec& device, KernelKind kind, const TileRule& rule, i64 tokens);
+
+/// Tiles of a direct launch.
+GemmTile direct_fc1_tile(const Problem& problem, const DeviceSpec& device);
+GemmTile direct_fc2_tile(const Problem& problem, const DeviceSpec& device);
+
+}  // namespace w4moe
