@@ -103,10 +103,13 @@ ScratchLayout scratch_for(const Problem& problem, const DeviceSpec& device, i64 
   scratch.shape = problem.shape;
   scratch.shape.max_tokens = tokens;
   scratch.dtype = problem.dtype;
+  bool routed = false;
   for (const Rung& rung : ladder(problem, device, tokens, choices)) {
     const RouteLayout route{rung.last_tokens, problem.shape.topk, problem.shape.experts, block_rows_of(*rung.rule)};
     scratch.max_blocks = std::max(scratch.max_blocks, route.max_blocks());
+    routed = routed || !rung.direct;
   }
+  scratch.routed = routed || tokens == 0;
   return scratch;
 }
 
@@ -276,9 +279,10 @@ Result<Plan> make_plan(const Problem& problem, const DeviceSpec& device, const P
     if (const i64 ctas = combine_grid_x(problem.shape.hidden, plan.chunk_tokens); ctas > kMaxGridX) {
       return unsupported("max_tokens {}: {} CTAs of the combine kernel exceed a grid's {}", plan.chunk_tokens, ctas, kMaxGridX);
     }
-    plan.route = add_small_kernel(plan, KernelKind::route, "route", "one CTA sorts the routes by expert, for any m");
+    const bool routed = plan.scratch.routed;
+    if (routed) plan.route = add_small_kernel(plan, KernelKind::route, "route", "one CTA sorts the routes by expert, for any m");
     if (Status s = add_buckets(plan, choices); !s) return s.error();
-    plan.combine = add_small_kernel(plan, KernelKind::combine, "combine", "sums the routes of a token in fp32, in route order");
+    if (routed) plan.combine = add_small_kernel(plan, KernelKind::combine, "combine", "sums the routes of a token in fp32, in route order");
   }
   add_regions(plan);
   plan.notes = plan_notes(plan);

@@ -49,6 +49,8 @@ struct ScratchLayout {
   Shape shape;
   DType dtype = DType::bf16;
   i64 max_blocks = 0;
+  bool routed = true;   ///< false: only direct launches, which keep nothing but h
+
 
   W4MOE_HD constexpr DType h_dtype() const { return dtype == DType::f16 ? DType::f32 : dtype; }
   W4MOE_HD constexpr i64 h_stride_elems() const { return align_up(shape.intermediate, kRowVectorElems); }
@@ -59,6 +61,7 @@ struct ScratchLayout {
 
   W4MOE_HD constexpr i64 bytes_of(Region r) const {
     const i64 rows = shape.pairs(shape.max_tokens);
+    if (!routed && r != Region::control && r != Region::h) return 0;
     switch (r) {
       case Region::control: return kControlBytes;
       case Region::counts: return static_cast<i64>(sizeof(RouteCounts));

@@ -48,7 +48,7 @@ struct Plan {
   DeviceSpec device;
   PlanOptions options;
   std::vector<PlannedKernel> kernels;
-  int route = -1;        ///< index into kernels
+  int route = -1;        ///< index into kernels; -1 where every bucket is direct
   int combine = -1;
   std::vector<Bucket> buckets;
   std::vector<PlannedRegion> regions;

@@ -1,4 +1,6 @@
 // Packed weights: units, strips, experts and regions never overlap, lie inside the stated total, and hold every element once.
+#include <algorithm>
+
 #include <set>
 #include <utility>
 #include <vector>
@@ -45,20 +47,24 @@ TEST_CASE("unit layout: codes, scales and zero points follow one another inside 
 
 TEST_CASE("matrix layout: units are injective, aligned to 16 and fill the total, for all small shapes") {
   for (const QuantFormat& f : {kMxfp4, kNvfp4, QuantFormat{CodeType::u4, ScaleType::bf16, 128, true, false}}) {
-    for (i64 rows = 1; rows <= 70; rows += 3) {
+    for (i64 rows = 1; rows <= 310; rows += 7) {
       for (i64 k = 8; k <= 264; k += 32) {
         for (const i64 experts : {1, 2, 5}) {
           const MatrixLayout m{f, rows, k, experts};
-          i64 next = 0;  // units in (expert, strip, k) order are contiguous: injective and without holes
+          i64 next = 0;  // units in (expert, group, k, strip) order are contiguous: injective and without holes
           for (i64 e = 0; e < experts; ++e) {
-            for (i64 s = 0; s < m.strips(); ++s) {
+            for (i64 first = 0; first < m.strips(); first += kGroupStrips) {
               for (i64 u = 0; u < m.k_units(); ++u) {
-                REQUIRE(m.unit_offset_bytes(e, s, u) == next);
-                REQUIRE(next % 16 == 0);
-                next += m.unit().unit_bytes();
+                for (i64 s = first; s < std::min(first + kGroupStrips, m.strips()); ++s) {
+                  REQUIRE(m.unit_offset_bytes(e, s, u) == next);
+                  REQUIRE(m.unit_offset_bytes(e, s, u) == m.unit_offset_bytes(e, s, 0) + u * m.unit_stride_bytes(s));
+                  REQUIRE(next % 16 == 0);
+                  next += m.unit().unit_bytes();
+                }
               }
             }
           }
+          REQUIRE(m.groups_are_whole() == (m.unit_stride_bytes(0) == m.unit_stride_bytes(m.strips() - 1)));
           REQUIRE(next == m.total_bytes());
           REQUIRE(m.padded_rows() >= rows);
           REQUIRE(m.padded_rows() < rows + kStripRows);

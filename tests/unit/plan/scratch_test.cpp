@@ -154,7 +154,7 @@ TEST_CASE("S02: a cap cuts runs into the largest chunks that stay below it") {
   }
   const Result<Plan> tight = make_plan(p, kHopper, {{}, 70000});
   REQUIRE_FALSE(tight.ok());
-  CHECK(tight.error().message == "scratch cap 70000: 1 token(s) at a time need 172800 bytes");
+  CHECK(tight.error().message == "scratch cap 70000: 1 token(s) at a time need 73728 bytes");
   CHECK(make_plan(p, kHopper, {{}, -1}).error().message == "scratch cap -1: must be 0 (none) or a number of bytes");
 }
 
