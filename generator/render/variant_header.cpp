@@ -73,6 +73,7 @@ std::string tile_text(const GemmTile& tile) {
 
 std::string wgmma_text(const WgmmaTile& tile) {
   const auto& [widths, blocks_per_group, stage_units, stages] = tile;
+  static_assert(kWgmmaMaxWidths == 4, "the text below names every width");
   return fmt::format(R"({{
         .widths = {{{}, {}, {}, {}}},
         .blocks_per_group = {},

@@ -9,6 +9,7 @@ namespace w4moe::test {
 
 struct Budget {
   int registers = 0;
+  std::int64_t spill_bytes = 0;  ///< 0 is the rule, and not written; a number is a debt that must not grow
 };
 
 /// The recorded budgets. W4MOE_UPDATE_GOLDEN=1 records instead of comparing: run the program by hand, as one process.

@@ -68,6 +68,10 @@ TEST_CASE("each kernel kind has its file and its symbol") {
     CHECK(source.entry_text == std::string("#include \"w4moe_variant.h\"\n#include \"kernels/") + name + ".cuh\"\n");
     CHECK(source.description.rfind(name, 0) == 0);
   }
+  v.kind = KernelKind::fc2;
+  v.family = Family::wgmma;
+  CHECK(render(v).entry_name == "w4moe_fc2");
+  CHECK(render(v).entry_text == "#include \"w4moe_variant.h\"\n#include \"kernels/fc2_wgmma.cuh\"\n");
 }
 
 TEST_CASE("C13: every field of a variant is in its text") {
@@ -96,6 +100,11 @@ TEST_CASE("C13: every field of a variant is in its text") {
   CHECK(changed([](Variant& v) { v.tile.units_per_warp = 2; }));
   CHECK(changed([](Variant& v) { v.tile.stages = 4; }));
   CHECK(changed([](Variant& v) { v.tile.min_ctas_per_sm = 2; }));
+  CHECK(changed([](Variant& v) { v.family = Family::wgmma; }));
+  for (int i = 0; i < kWgmmaMaxWidths; ++i) CHECK(changed([i](Variant& v) { v.wgmma.widths[i] = 24; }));
+  CHECK(changed([](Variant& v) { v.wgmma.blocks_per_group = 1; }));
+  CHECK(changed([](Variant& v) { v.wgmma.stage_units = 1; }));
+  CHECK(changed([](Variant& v) { v.wgmma.stages = 3; }));
 }
 
 TEST_CASE("every enumerator has its own name") {
