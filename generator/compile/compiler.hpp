@@ -20,7 +20,7 @@ namespace w4moe {
 /// Choices that change the binary but not what it computes.
 struct CompileOptions {
   bool line_info = false;          ///< source lines for profilers; larger binaries
-  std::vector<std::string> extra;  ///< further NVRTC options, last; for experiments
+  std::vector<std::string> extra = {};  ///< further NVRTC options, last; for experiments
 };
 
 struct CompileRequest {

@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <set>
 
+#include "cache/key.hpp"
 #include "contract/args.h"
 #include "generator/compile/compiler.hpp"
 #include "tests/support/catch.hpp"
@@ -101,4 +102,15 @@ TEST_CASE("the same texts given as templates have the key of the library's own")
   const Fields own = key_fields(request);
   request.templates = std::make_shared<const std::vector<TemplateFile>>(template_bundle());
   CHECK(key_fields(request) == own);
+}
+
+TEST_CASE("the key fields go straight into the cache's key builder, whose text gives them back") {
+  const CompileRequest request = compile_request(test::fc1_nvfp4());
+  cache::KeyBuilder builder;
+  visit_key_fields(request, [&](cache::KeyLabel label, std::string_view value) { builder.field(label, value); });
+  const auto parsed = cache::parse_key_text(builder.text());
+  REQUIRE(parsed);
+  Fields fields;
+  for (const cache::KeyField& field : *parsed) fields.emplace_back(field.label, field.value);
+  CHECK(fields == key_fields(request));
 }
