@@ -120,10 +120,9 @@ TEST_CASE("O03: kernels depend on nothing that is a run-time argument") {
   CHECK(a.front() == b.front());
   CHECK(a.back() == b.back());
   p.shape.intermediate = base.shape.intermediate;
-  int differing = 0;
   const std::vector<Variant> c = variants(p);
-  for (std::size_t i = 0; i < a.size(); ++i) differing += a[i] == c[i] ? 0 : 1;
-  CHECK(differing == 1);
+  REQUIRE(a.size() == c.size());
+  for (std::size_t i = 0; i < a.size(); ++i) CHECK((a[i] == c[i]) == (a[i].kind != KernelKind::fc1));
 }
 
 TEST_CASE("plan: kernels compile in the layout that the weights have") {
