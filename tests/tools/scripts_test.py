@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""tools/setup from outside: what it installs, what it leaves alone, what it says."""
+"""tools/setup from outside: what it installs, what it leaves alone, what it says. And the table of tools/quickstart."""
+import json
 import os
 import shutil
 import subprocess
@@ -94,6 +95,41 @@ class Setup(unittest.TestCase):
             result = self.setup_script(argument)
             self.assertEqual(result.returncode, 2)
             self.assertIn(f"unknown argument '{argument}'", result.stderr)
+
+
+class QuickstartReport(unittest.TestCase):
+    GOOD = {
+        "build": {"compiled": 4, "hits": 0, "failed": 0, "seconds": 2.5, "kernels": []},
+        "again": {"compiled": 0, "hits": 4, "failed": 0, "seconds": 0.01, "kernels": []},
+        "plan": {"scratch_bytes": 1234567, "prepared_weight_bytes": 7654321},
+        "run": {"device": "lockstep", "variant": "portable", "rel_rmse": 1.25e-3, "max_abs_err": 0.5, "checked": True},
+    }
+
+    def table(self, **changes):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in self.GOOD.items():
+                with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as file:
+                    json.dump(dict(content, **changes.get(name, {})), file)
+            return self.report("table", folder)
+
+    def report(self, *arguments, stdin=""):
+        return subprocess.run(["python3", os.path.join(ROOT, "tools/quickstart_report.py"), *arguments], input=stdin, text=True,
+                              capture_output=True, check=False)
+
+    def test_the_table_says_what_happened(self):
+        result = self.table()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for part in ("4 compiled in 2.5 s", "0 compiled, 4 cache hits", "1,234,567 bytes", "lockstep (portable)", "1.25e-03"):
+            self.assertIn(part, result.stdout)
+
+    def test_a_failure_is_not_shown_as_a_result(self):
+        for changes in ({"build": {"failed": 1}}, {"again": {"compiled": 1}}, {"again": {"hits": 0}}, {"run": {"checked": False}}):
+            with self.subTest(changes):
+                self.assertEqual(self.table(**changes).returncode, 1)
+
+    def test_devices(self):
+        self.assertEqual(self.report("has-gpu", stdin='{"devices": []}').returncode, 1)
+        self.assertEqual(self.report("has-gpu", stdin='{"devices": [{"name": "x"}]}').returncode, 0)
 
 
 if __name__ == "__main__":
