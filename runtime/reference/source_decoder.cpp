@@ -52,6 +52,21 @@ const u8* element(const SourceOperand& operand, i64 expert, const i64 (&index)[k
   return static_cast<const u8*>(tensor.data) + at * bytes_per_element(tensor.type);
 }
 
+u32 word_at(const SourceOperand& operand, i64 expert, i64 row, i64 column) {
+  u32 word = 0;
+  std::memcpy(&word, element(operand, expert, {row, column}), sizeof(word));
+  return word;
+}
+
+/// The nibble of row 0..7 in a word whose nibbles, from the lowest, hold these rows.
+u32 awq_nibble_of(u32 word, i64 row) {
+  constexpr i64 kRows[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+  for (i32 i = 0; i < 8; ++i) {
+    if (kRows[i] == row) return (word >> (4 * i)) % 16;
+  }
+  return 0;
+}
+
 }  // namespace
 
 i64 SourceDecoder::rows(Projection projection) const {
@@ -104,12 +119,8 @@ u32 SourceDecoder::zero_point(const SourceMatrix& from, i64 expert, i64 tensor_r
   u32 stored = 0;
   switch (source_.zero_order) {
     case ZeroOrder::bytes: stored = *element(from.zeros, expert, {tensor_row, group}); break;
-    case ZeroOrder::nibbles_along_rows: {
-      u32 word = 0;
-      std::memcpy(&word, element(from.zeros, expert, {tensor_row / 8, group}), sizeof(word));
-      stored = word >> (4 * (tensor_row % 8));
-      break;
-    }
+    case ZeroOrder::nibbles_along_rows: stored = word_at(from.zeros, expert, tensor_row / 8, group) >> (4 * (tensor_row % 8)); break;
+    case ZeroOrder::awq_words: stored = awq_nibble_of(word_at(from.zeros, expert, tensor_row / 8, group), tensor_row % 8); break;
     default: {
       const u32 byte = *element(from.zeros, expert, {tensor_row, group / 2});
       const bool high = (group % 2 == 1) == (source_.zero_order == ZeroOrder::nibbles_along_groups);
@@ -128,8 +139,9 @@ void SourceDecoder::row(i64 expert, Projection projection, i64 row, float* value
   const bool words = from.codes[0].type == SourceType::i32;
   const i64 group_size = problem_.format.group_size == kWholeRow ? k : problem_.format.group_size;
   const i64 groups = k / group_size + (k % group_size != 0);
-  const u8* const codes = element(from.codes, expert, {at_row, 0});
-  const i64 eight_bytes = words && k >= 16 ? element(from.codes, expert, {at_row, 1}) - codes : 4;
+  const bool awq = source_.code_order == CodeOrder::awq_words;
+  const u8* const codes = awq ? nullptr : element(from.codes, expert, {at_row, 0});
+  const i64 eight_bytes = !awq && words && k >= 16 ? element(from.codes, expert, {at_row, 1}) - codes : 4;
   for (i64 group = 0; group < groups; ++group) {
     scales[group] = scale(from, expert, at_row, group, groups);
     float table[16];
@@ -139,6 +151,10 @@ void SourceDecoder::row(i64 expert, Projection projection, i64 row, float* value
       table[stored] = is_int4 ? static_cast<float>(code - static_cast<i32>(zero)) : kE2m1[stored];
     }
     const i64 end = std::min(k, (group + 1) * group_size);
+    if (awq) {
+      for (i64 at = group * group_size; at < end; ++at) values[at] = table[awq_nibble_of(word_at(from.codes, expert, at_row / 8, at), at_row % 8)];
+      continue;
+    }
     for (i64 first = group * group_size; first < end; first += 8) {  // eight codes are one word or four adjacent bytes
       const u8* const four = codes + first / 8 * eight_bytes;
       for (i64 i = 0; i < 4; ++i) {

@@ -166,7 +166,21 @@ class MatrixWriter {
     return reinterpret_cast<u8*>(layer_.storage.back().data());
   }
 
+  void write_awq_codes(SourceOperand& operand) {
+    const std::vector<u8*> begins = allocate(operand, SourceType::i32, {word_rows(rows_), k_});
+    constexpr i64 kNibbles[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    for (i64 expert = 0; expert < problem_.shape.experts; ++expert) {
+      for (i64 row = 0; row < rows_; ++row) {
+        const Place at = place(row);
+        const i64 nibble = kNibbles[row % 8];
+        u8* const to = begins[static_cast<std::size_t>(expert)] + (row / 8 * k_) * 4 + nibble / 2;
+        for (i64 k = 0; k < k_; ++k) to[4 * k] |= static_cast<u8>(numbers_.code(expert, at.projection, at.row, k) << (nibble % 2 * 4));
+      }
+    }
+  }
+
   void write_codes(SourceOperand& operand) {
+    if (options_.code_order == CodeOrder::awq_words) return write_awq_codes(operand);
     const bool words = options_.code_words;
     const std::vector<u8*> begins = allocate(operand, words ? SourceType::i32 : SourceType::u8,
                                              {rows_, words ? code_word_columns(k_) : code_byte_columns(k_)});
@@ -218,11 +232,12 @@ class MatrixWriter {
   }
 
   void write_zeros(SourceOperand& operand) {
-    const bool along_rows = options_.zero_order == ZeroOrder::nibbles_along_rows;
+    const bool awq = options_.zero_order == ZeroOrder::awq_words;
+    const bool along_rows = awq || options_.zero_order == ZeroOrder::nibbles_along_rows;
     const bool bytes = options_.zero_order == ZeroOrder::bytes;
     const bool high_first = options_.zero_order == ZeroOrder::nibbles_along_groups_high_first;
     std::vector<i64> dims{rows_, bytes ? groups_ : zero_byte_columns(groups_)};
-    if (along_rows) dims = {zero_word_rows(rows_), groups_};
+    if (along_rows) dims = {word_rows(rows_), groups_};
     const std::vector<u8*> begins = allocate(operand, along_rows ? SourceType::i32 : SourceType::u8, dims);
     for (i64 expert = 0; expert < problem_.shape.experts; ++expert) {
       u8* const to = begins[static_cast<std::size_t>(expert)];
@@ -233,7 +248,8 @@ class MatrixWriter {
           if (bytes) {
             to[row * groups_ + group] = static_cast<u8>(zero);
           } else if (along_rows) {
-            to[(row / 8 * groups_ + group) * 4 + row % 8 / 2] |= static_cast<u8>(zero << (row % 2 * 4));
+            const i64 nibble = awq ? row % 8 / 2 + row % 2 * 4 : row % 8;
+            to[(row / 8 * groups_ + group) * 4 + nibble / 2] |= static_cast<u8>(zero << (nibble % 2 * 4));
           } else {
             to[row * dims[1] + group / 2] |= static_cast<u8>(zero << ((group % 2 == 1) != high_first ? 4 : 0));
           }

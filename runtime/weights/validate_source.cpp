@@ -68,8 +68,9 @@ Status check_operand(const std::string& name, const SourceOperand& operand, i64 
 }
 
 /// Codes come as bytes or as words, which fixes the number of columns.
-Status check_codes(const std::string& name, const SourceOperand& operand, i64 experts, i64 rows, i64 k) {
+Status check_codes(const std::string& name, const SourceOperand& operand, i64 experts, CodeOrder order, i64 rows, i64 k) {
   static constexpr SourceType kTypes[] = {SourceType::u8, SourceType::i8, SourceType::i32};
+  if (order == CodeOrder::awq_words) return check_operand(name, operand, experts, {word_rows(rows), k}, false, Types(kTypes).last(1));
   const bool words = !operand.empty() && operand[0].type == SourceType::i32;
   const i64 columns = words ? code_word_columns(k) : code_byte_columns(k);
   if (Status s = check_operand(name, operand, experts, {rows, columns}, false, kTypes); !s) return s;
@@ -114,7 +115,8 @@ Status check_zeros(const std::string& name, const SourceOperand& operand, i64 ex
   static constexpr SourceType kWords[] = {SourceType::i32};
   switch (order) {
     case ZeroOrder::bytes: return check_operand(name, operand, experts, {rows, groups}, false, kBytes);
-    case ZeroOrder::nibbles_along_rows: return check_operand(name, operand, experts, {zero_word_rows(rows), groups}, false, kWords);
+    case ZeroOrder::nibbles_along_rows:
+    case ZeroOrder::awq_words: return check_operand(name, operand, experts, {word_rows(rows), groups}, false, kWords);
     default: return check_operand(name, operand, experts, {rows, zero_byte_columns(groups)}, false, kBytes);
   }
 }
@@ -123,7 +125,7 @@ Status check_matrix(std::string_view name, const SourceMatrix& matrix, const Pro
                     i64 rows, i64 k, bool has_bias) {
   const i64 groups = problem.format.groups(k);
   const i64 experts = problem.shape.experts;
-  if (Status s = check_codes(fmt::format("{}.codes", name), matrix.codes, experts, rows, k); !s) return s;
+  if (Status s = check_codes(fmt::format("{}.codes", name), matrix.codes, experts, source.code_order, rows, k); !s) return s;
   if (Status s = check_scales(fmt::format("{}.scales", name), matrix.scales, problem, source.scale_layout, rows, groups); !s) return s;
   const std::string zeros = fmt::format("{}.zeros", name);
   if (problem.format.has_zero_point) {
@@ -147,7 +149,7 @@ Status check_orders(const Problem& problem, const SourceWeights& source) {
     return invalid_argument("gate_up_order: activation {} has no gate (accepted: separate)", to_string(problem.activation));
   }
   if (source.code_order == CodeOrder::unspecified) {
-    return invalid_argument("code_order is not named (accepted: low_nibble_first, high_nibble_first)");
+    return invalid_argument("code_order is not named (accepted: low_nibble_first, high_nibble_first, awq_words)");
   }
   if (source.scale_layout == ScaleLayout::unspecified) {
     return invalid_argument("scale_layout is not named (accepted: row_major, transposed, swizzled_128x4)");
@@ -164,8 +166,8 @@ Status check_orders(const Problem& problem, const SourceWeights& source) {
   const bool names_zeros = source.zero_order != ZeroOrder::unspecified && source.zero_order != ZeroOrder::none;
   if (format.has_zero_point && !names_zeros) {
     return invalid_argument(
-        "zero_order is not named, and format {} has zero points (accepted: bytes, nibbles_along_rows, nibbles_along_groups, "
-        "nibbles_along_groups_high_first)",
+        "zero_order is not named, and format {} has zero points (accepted: bytes, nibbles_along_rows, awq_words, "
+        "nibbles_along_groups, nibbles_along_groups_high_first)",
         to_string(format));
   }
   if (!format.has_zero_point && names_zeros) {

@@ -36,7 +36,7 @@ W4MOE_HD constexpr EncodedScale encode_scale(const QuantFormat& format, u32 bits
 /// What one row holds in one unit: the encoded scales and zero points of the groups that the unit touches.
 struct UnitRow {
   const SourceView* view = nullptr;
-  const u8* codes = nullptr;         ///< null where the whole row is padding
+  SourceRow row;                     ///< no pointer where the whole row is padding
   EncodedScale scales[kUnitSteps]{};
   u32 zeros[kUnitSteps]{};           ///< INT4; padding has the zero point of symmetric codes
 };
@@ -45,7 +45,7 @@ W4MOE_HD constexpr void read_unit_row(const QuantFormat& format, const PackRow& 
   const UnitLayout layout{format};
   const bool exists = row.feature < row.view->rows;
   out.view = row.view;
-  out.codes = exists ? source_code_row(*row.view, row.feature) : nullptr;
+  out.row = exists ? source_code_row(*row.view, row.feature) : SourceRow{};
   for (i64 g = 0; g < layout.groups(); ++g) {
     const i64 k = unit_k * kUnitK + g * format.group_size;
     out.scales[g] = EncodedScale{};
@@ -64,8 +64,8 @@ W4MOE_HD constexpr i64 unit_group(const QuantFormat& format, i64 step) {
 
 /// Codes of columns k and k + 1 at bits 0..3 and 16..19, with everything folded in that the scale could not hold.
 W4MOE_HD constexpr u32 row_code_pair(const QuantFormat& format, const UnitRow& row, i64 group, i64 k) {
-  if (row.codes == nullptr || k >= row.view->k) return format.is_int4() ? row.zeros[group] * 0x00010001u : 0;
-  const u32 pair = source_code_pair(*row.view, row.codes, k);
+  if (row.row.codes == nullptr || k >= row.view->k) return format.is_int4() ? row.zeros[group] * 0x00010001u : 0;
+  const u32 pair = source_code_pair(*row.view, row.row, k);
   const u32 codes = (pair & 15u) | ((pair & 0xf0u) << 12);
   if (format.is_int4()) return codes;
   const EncodedScale& scale = row.scales[group];

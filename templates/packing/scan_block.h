@@ -33,7 +33,7 @@ W4MOE_HD constexpr bool scale_is_not_finite(ScaleType type, u32 bits) {
 W4MOE_HD constexpr bool block_has_value(const QuantFormat& format, const SourceView& view, i64 row, i64 group) {
   const i64 first = format.group_size == kWholeRow ? 0 : group * format.group_size;
   const i64 end = format.group_size == kWholeRow ? view.k : min_of(view.k, first + format.group_size);
-  const u8* const codes = source_code_row(view, row);
+  const SourceRow codes = source_code_row(view, row);
   for (i64 k = first; k < end; k += 2) {
     if ((source_code_pair(view, codes, k) & 0x77u) != 0) return true;
   }

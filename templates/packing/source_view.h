@@ -12,6 +12,7 @@ enum class CodeOrder : u8 {
   unspecified,
   low_nibble_first,   ///< two codes a byte along K, low nibble = even k; also int32 words of 8 codes, lowest nibble first
   high_nibble_first,  ///< two codes a byte along K, high nibble = even k
+  awq_words,          ///< int32 words of 8 rows for one k; their nibbles hold rows 0, 2, 4, 6, 1, 3, 5, 7
 };
 
 /// How a stored INT4 code stands for 0..15.
@@ -34,6 +35,7 @@ enum class ZeroOrder : u8 {
   none,                              ///< the format has no zero points
   bytes,                             ///< one byte each, row and group strides
   nibbles_along_rows,                ///< int32 words of 8 rows, lowest nibble first
+  awq_words,                         ///< int32 words of 8 rows, their nibbles hold rows 0, 2, 4, 6, 1, 3, 5, 7
   nibbles_along_groups,              ///< two groups a byte, low nibble = even group
   nibbles_along_groups_high_first,   ///< two groups a byte, high nibble = even group
 };
@@ -46,12 +48,12 @@ struct SourceView {
   i64 k = 0;                           ///< columns
   i64 row_first = 0;                   ///< tensor row of feature 0
   i64 row_step = 1;                    ///< tensor rows from one feature to the next
-  i64 code_row_stride_bytes = 0;       ///< from one tensor row to the next
-  i64 code_word_stride_bytes = 4;      ///< from eight codes of K to the next eight
+  i64 code_row_stride_bytes = 0;       ///< from one tensor row to the next; awq_words: from eight rows to the next eight
+  i64 code_word_stride_bytes = 4;      ///< from eight codes of K to the next eight; awq_words: from one k to the next
   i64 scale_row_stride_bytes = 0;      ///< strided only
   i64 scale_group_stride_bytes = 0;    ///< strided only
   i64 scale_tile_columns = 0;          ///< swizzled only: tiles of 4 groups side by side
-  i64 zero_row_stride_bytes = 0;       ///< per row, or per 8 rows for nibbles_along_rows
+  i64 zero_row_stride_bytes = 0;       ///< per row, or per 8 rows where words hold 8 rows
   i64 zero_group_stride_bytes = 0;     ///< per group, or per 2 groups for nibbles_along_groups
   i64 code_expert_stride_bytes = 0;    ///< from one expert to the next, where experts are stacked
   i64 scale_expert_stride_bytes = 0;
@@ -74,15 +76,34 @@ W4MOE_HD constexpr SourceView source_of_expert(SourceView view, i64 expert) {
 
 W4MOE_HD constexpr i64 source_tensor_row(const SourceView& view, i64 row) { return view.row_first + row * view.row_step; }
 
-/// First byte of a feature's codes.
-W4MOE_HD constexpr const u8* source_code_row(const SourceView& view, i64 row) {
-  return view.codes + source_tensor_row(view, row) * view.code_row_stride_bytes;
+/// Nibble of a word of eight rows that holds a row, counted from the lowest, in AWQ's order.
+W4MOE_HD constexpr i64 awq_nibble(i64 row) { return ((row & 7) >> 1) + (row & 1) * 4; }
+
+/// Where the codes of one feature begin.
+struct SourceRow {
+  const u8* codes = nullptr;
+  u32 shift = 0;  ///< awq_words: bits below the row's code in each byte
+};
+
+W4MOE_HD constexpr SourceRow source_code_row(const SourceView& view, i64 row) {
+  const i64 at = source_tensor_row(view, row);
+  if (view.code_order == CodeOrder::awq_words) {
+    const i64 nibble = awq_nibble(at);
+    return SourceRow{view.codes + (at >> 3) * view.code_row_stride_bytes + (nibble >> 1), static_cast<u32>(nibble & 1) * 4};
+  }
+  return SourceRow{view.codes + at * view.code_row_stride_bytes, 0};
 }
 
-/// Codes of columns k (even; bits 0..3) and k + 1 (bits 4..7) of a row of codes, as 0..15 each.
-W4MOE_HD constexpr u32 source_code_pair(const SourceView& view, const u8* row_codes, i64 k) {
-  u32 pair = row_codes[(k >> 3) * view.code_word_stride_bytes + ((k & 7) >> 1)];
-  if (view.code_order == CodeOrder::high_nibble_first) pair = (pair >> 4) | ((pair & 15u) << 4);
+/// Codes of columns k (even; bits 0..3) and k + 1 (bits 4..7) of a row, as 0..15 each.
+W4MOE_HD constexpr u32 source_code_pair(const SourceView& view, const SourceRow& row, i64 k) {
+  u32 pair = 0;
+  if (view.code_order == CodeOrder::awq_words) {
+    const u8* const at = row.codes + k * view.code_word_stride_bytes;
+    pair = ((at[0] >> row.shift) & 15u) | (((at[view.code_word_stride_bytes] >> row.shift) & 15u) << 4);
+  } else {
+    pair = row.codes[(k >> 3) * view.code_word_stride_bytes + ((k & 7) >> 1)];
+    if (view.code_order == CodeOrder::high_nibble_first) pair = (pair >> 4) | ((pair & 15u) << 4);
+  }
   if (view.code_sign == CodeSign::twos_complement) pair ^= 0x88u;
   return pair;
 }
@@ -99,8 +120,8 @@ W4MOE_HD constexpr i64 code_word_columns(i64 k) { return k / 8; }
 W4MOE_HD constexpr i64 swizzled_tile_columns(i64 groups) { return ceil_div(groups, 4); }
 W4MOE_HD constexpr i64 swizzled_scale_bytes(i64 rows, i64 groups) { return ceil_div(rows, 128) * swizzled_tile_columns(groups) * 512; }
 
-/// Rows of a zero-point tensor whose int32 words hold 8 rows, and columns of one whose bytes hold 2 groups.
-W4MOE_HD constexpr i64 zero_word_rows(i64 rows) { return ceil_div(rows, 8); }
+/// Rows of a tensor whose int32 words hold 8 rows, and columns of one whose bytes hold 2 groups.
+W4MOE_HD constexpr i64 word_rows(i64 rows) { return ceil_div(rows, 8); }
 W4MOE_HD constexpr i64 zero_byte_columns(i64 groups) { return ceil_div(groups, 2); }
 
 /// Byte offset inside a 128x4-swizzled scale tensor with `tile_columns` tiles side by side.
@@ -132,9 +153,12 @@ W4MOE_HD constexpr u32 source_zero(const SourceView& view, i64 row, i64 group) {
       at += tensor_row * view.zero_row_stride_bytes;
       break;
     case ZeroOrder::nibbles_along_rows:
-      at += (tensor_row >> 3) * view.zero_row_stride_bytes + ((tensor_row & 7) >> 1);
-      shift = 4 * (tensor_row & 1);
+    case ZeroOrder::awq_words: {
+      const i64 nibble = view.zero_order == ZeroOrder::awq_words ? awq_nibble(tensor_row) : tensor_row & 7;
+      at += (tensor_row >> 3) * view.zero_row_stride_bytes + (nibble >> 1);
+      shift = static_cast<u32>(nibble & 1) * 4;
       break;
+    }
     case ZeroOrder::nibbles_along_groups:
     case ZeroOrder::nibbles_along_groups_high_first:
       at = tensor_row * view.zero_row_stride_bytes + (group >> 1) * view.zero_group_stride_bytes;

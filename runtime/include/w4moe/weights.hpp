@@ -47,10 +47,10 @@ enum class GlobalConvention : u8 { unspecified, none, multiply, reciprocal };
 enum class ScaleLayout : u8 { unspecified, row_major, transposed, swizzled_128x4 };
 
 /// One matrix of all experts (rows x k, k along the contraction).
-///  codes: u8 or i8 [rows][k / 2], or i32 [rows][k / 8]
+///  codes: u8 or i8 [rows][k / 2], or i32 [rows][k / 8]; awq_words i32 [rows / 8][k]
 ///  scales: [rows][groups] of the format's scale type (e8m0 and e4m3 may come as u8), see ScaleLayout
-///  zeros: see ZeroOrder: bytes u8 or i8 [rows][groups]; nibbles_along_rows i32 [rows / 8][groups] (rows rounded up to words);
-///         nibbles_along_groups u8 [rows][groups / 2] (groups rounded up to bytes)
+///  zeros: see ZeroOrder: bytes u8 or i8 [rows][groups]; nibbles_along_rows and awq_words i32 [rows / 8][groups] (rounded up);
+///         nibbles_along_groups u8 [rows][groups / 2] (rounded up)
 ///  bias: bf16, f16 or f32 [rows]
 struct SourceMatrix {
   SourceOperand codes;

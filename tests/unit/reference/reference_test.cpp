@@ -143,6 +143,49 @@ TEST_CASE("fp64 reference: every format against the naive computation") {
   CHECK(fp64_error(small_problem(64, 24, 2, kMxfp4), {}) < kFp64Noise);  // compact tail
 }
 
+TEST_CASE("fp64 reference: every checkpoint layout of the same numbers gives the same bits") {
+  for (const QuantFormat& format : {kNvfp4, int4_format(32, true)}) {
+    Problem problem = small_problem(96, 64, 3, format);
+    problem.has_bias = true;
+    const SyntheticInputs in = make_inputs(problem, 3);
+    const auto output = [&](const SyntheticOptions& options) {
+      std::vector<double> out(3 * 96);
+      const Status s = reference_fp64(problem, make_layer(problem, options).source, in.inputs, out);
+      INFO((s ? std::string{} : s.error().message));
+      REQUIRE(s);
+      return out;
+    };
+    SyntheticOptions plain;
+    plain.global_convention = GlobalConvention::none;
+    const std::vector<double> expected = output(plain);
+    for (const GateUpOrder order : {GateUpOrder::separate, GateUpOrder::up_first, GateUpOrder::interleaved}) {
+      SyntheticOptions options = plain;
+      options.gate_up_order = order;
+      CHECK(output(options) == expected);
+      options.per_expert_tensors = true;
+      options.scale_layout = format.is_nvfp4() ? ScaleLayout::swizzled_128x4 : ScaleLayout::transposed;
+      CHECK(output(options) == expected);
+      options.code_words = true;
+      CHECK(output(options) == expected);
+    }
+    for (const CodeOrder order : {CodeOrder::high_nibble_first, CodeOrder::awq_words}) {
+      SyntheticOptions options = plain;
+      options.code_order = order;
+      CHECK(output(options) == expected);
+    }
+    if (!format.is_int4()) continue;
+    SyntheticOptions options = plain;
+    options.code_sign = CodeSign::twos_complement;
+    CHECK(output(options) == expected);
+    for (const ZeroOrder order : {ZeroOrder::nibbles_along_rows, ZeroOrder::awq_words, ZeroOrder::nibbles_along_groups,
+                                  ZeroOrder::nibbles_along_groups_high_first}) {
+      options = plain;
+      options.zero_order = order;
+      CHECK(output(options) == expected);
+    }
+  }
+}
+
 TEST_CASE("fp64 reference: every activation, bias type and place of the router weight") {
   for (i32 a = 0; a < kActivationCount; ++a) {
     for (const bool bias : {false, true}) {

@@ -114,8 +114,11 @@ TEST_CASE("N01 N16: every checkpoint layout of the same numbers packs to the sam
       options = plain;
       options.code_sign = CodeSign::twos_complement;
       CHECK(same(options));
+      options = plain;
+      options.code_order = CodeOrder::awq_words;
+      CHECK(same(options));
       for (const ZeroOrder order :
-           {ZeroOrder::nibbles_along_rows, ZeroOrder::nibbles_along_groups, ZeroOrder::nibbles_along_groups_high_first}) {
+           {ZeroOrder::nibbles_along_rows, ZeroOrder::awq_words, ZeroOrder::nibbles_along_groups, ZeroOrder::nibbles_along_groups_high_first}) {
         options = plain;
         options.zero_order = order;
         CHECK(same(options));
