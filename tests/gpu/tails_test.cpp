@@ -2,6 +2,7 @@
 // that the kernels and the mirroring reference must agree bit for bit, whatever the scratch held before.
 #include <cstdio>
 
+#include "runtime/reference/metrics.hpp"
 #include "runtime/reference/reference.hpp"
 #include "tests/support/device_layer.hpp"
 #include "tests/support/layers.hpp"
