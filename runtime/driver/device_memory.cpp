@@ -94,7 +94,7 @@ Result<OwnedGraph> OwnedGraph::end_capture(const DriverTable& table, Stream stre
   const Code code = table.stream_end_capture(stream, &graph.graph_);
   if (!body) return body.error();
   if (Status s = check(table, code, "cuStreamEndCapture"); !s) return s.error();
-  if (Status s = check(table, table.graph_instantiate(&graph.exec_, graph.graph_, 0), "cuGraphInstantiate"); !s) return s.error();
+  if (Status s = check(table, table.graph_instantiate(&graph.exec_, graph.graph_, 0), "cuGraphInstantiateWithFlags"); !s) return s.error();
   return graph;
 }
 

@@ -65,7 +65,7 @@ std::vector<Symbol> symbols_of(DriverTable& t) {
       {"cuEventQuery", slot(t.event_query)},
       {"cuEventSynchronize", slot(t.event_synchronize)},
       {"cuEventElapsedTime", slot(t.event_elapsed_time)},
-      {"cuGraphInstantiate", slot(t.graph_instantiate)},
+      {"cuGraphInstantiateWithFlags", slot(t.graph_instantiate)},
       {"cuGraphLaunch", slot(t.graph_launch)},
       {"cuGraphGetNodes", slot(t.graph_get_nodes)},
       {"cuGraphDestroy", slot(t.graph_destroy)},

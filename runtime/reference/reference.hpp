@@ -12,6 +12,9 @@ namespace w4moe {
 struct ReferenceOptions {
   std::vector<i64> tokens;  ///< rows to compute, in this order; empty: all of them
   int threads = 1;          ///< 0: as many as the machine has
+  /// Mirror only: whether weighted route rows are rounded to bf16 before the sum. Launches that a plan serves directly
+  /// (Bucket::direct) keep them in fp32; fp16 layers always do.
+  bool rounds_route_rows = true;
 };
 
 /// Everything in fp64, straight from the checkpoint's tensors by a decoder of its own; no rounding before the caller's.

@@ -84,8 +84,8 @@ class MirrorMatrix {
 
 class MirrorLayer {
  public:
-  MirrorLayer(const Problem& problem, const SourceWeights& source, const SourceDecoder& decoder, int threads)
-      : problem_(problem), source_(source), decoder_(decoder), threads_(threads) {}
+  MirrorLayer(const Problem& problem, const SourceWeights& source, const SourceDecoder& decoder, const ReferenceOptions& options)
+      : problem_(problem), source_(source), decoder_(decoder), threads_(options.threads), rounds_rows_(options.rounds_route_rows) {}
 
   /// Unrounded fp32 h of all routes of an expert.
   void fc1(i64 expert, const std::vector<Route>& routes, const RouteRows<float>& x, RouteRows<float>& h) const {
@@ -173,7 +173,7 @@ Status reference_mirror(const Problem& problem, const SourceWeights& source, con
                         const ReferenceOptions& options) {
   if (Status s = check_reference(problem, source, inputs, out.size(), options); !s) return s;
   const SourceDecoder decoder(problem, source);
-  const MirrorLayer layer(problem, source, decoder, options.threads);
+  const MirrorLayer layer(problem, source, decoder, options);
   const std::vector<i64> tokens = computed_tokens(inputs, options);
   const i64 hidden = problem.shape.hidden;
   const i64 topk = problem.shape.topk;
