@@ -165,6 +165,7 @@ class MirrorLayer {
   const SourceWeights& source_;
   const SourceDecoder& decoder_;
   int threads_;
+  bool rounds_rows_;
 };
 
 }  // namespace
