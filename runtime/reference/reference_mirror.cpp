@@ -153,7 +153,7 @@ class MirrorLayer {
             const float value = (std::ldexp(sums[r], -shifts[i]) * down.factor() + bias) * weight;
             const i64 pair = routes[i].out_row * problem_.shape.topk + routes[i].j;
             route_rows[static_cast<std::size_t>(pair * hidden + column)] =
-                problem_.dtype == DType::bf16 ? float_of_bf16(bf16_of(value)) : value;
+                problem_.dtype == DType::bf16 && rounds_rows_ ? float_of_bf16(bf16_of(value)) : value;
           }
         }
       }
