@@ -22,6 +22,7 @@ std::vector<std::string> compiler_options(const CompileRequest& request) {
       fmt::format("-arch={}", to_string(request.arch)),
       "-std=c++20",
       "-default-device",       // the contract's functions need no mark of their own
+      "-minimal",              // without textures and the like: 25 ms less for each kernel
       "-no-source-include",    // or NVRTC would also look for headers in the process's working folder
       "--ptxas-options=--warn-on-spills",  // the log then tells the spilled bytes, and is empty for a good kernel
   };

@@ -6,22 +6,23 @@
 
 #include "contract/args.h"
 #include "generator/render/variant_header.hpp"
+#include "packing/pack_args.h"
 #include "w4moe/device.hpp"
 
 namespace w4moe {
 namespace {
 
-std::optional<std::uint64_t> args_bytes(KernelKind kind) {
+std::uint64_t args_bytes(KernelKind kind) {
   switch (kind) {
     case KernelKind::route: return sizeof(RouteArgs);
     case KernelKind::fc1: return sizeof(Fc1Args);
     case KernelKind::fc2: return sizeof(Fc2Args);
     case KernelKind::fc2_direct: return sizeof(Fc2DirectArgs);
     case KernelKind::combine: return sizeof(CombineArgs);
-    case KernelKind::pack:
-    case KernelKind::scan: break;
+    case KernelKind::pack: return sizeof(PackArgs);
+    case KernelKind::scan: return sizeof(ScanArgs);
   }
-  return std::nullopt;
+  return 0;
 }
 
 Error mismatch(std::string what) { return Error{ErrorCode::corrupt, "the cubin does not fit: " + std::move(what)}; }
@@ -38,7 +39,7 @@ Status check_arch(const CubinInfo& info, Arch arch) {
 std::vector<CubinFact> expected_facts(const Variant& variant) {
   std::vector<CubinFact> facts;
   const auto add = [&](std::string_view name, std::uint64_t value) { facts.push_back({fmt::format("{}{}", kFactPrefix, name), value}); };
-  if (const std::optional<std::uint64_t> bytes = args_bytes(variant.kind)) add("args_bytes", *bytes);
+  add("args_bytes", args_bytes(variant.kind));
   add("args_version", kArgsVersion);
   add("layout_id", kernel_layout_id(variant.weights()));
   add("shared_bytes", static_cast<std::uint64_t>(variant.shared_bytes()));

@@ -171,9 +171,9 @@ Result<std::shared_ptr<const NvrtcLibrary>> NvrtcLibrary::load(const NvrtcSearch
                       : !search.environment_path.empty() ? "where W4MOE_NVRTC points"
                                                          : "on this machine";
   return Error{ErrorCode::toolchain_missing,
-               fmt::format("compiling needs NVRTC, and none was found {}. Set W4MOE_NVRTC to a libnvrtc.so of CUDA 12 or 13 (the "
+               fmt::format("compiling needs NVRTC, and none was found {}. Set W4MOE_NVRTC to a libnvrtc.so of CUDA {}.{} or newer (the "
                            "Python package nvidia-cuda-nvrtc has one), or use kernels that were built elsewhere. Tried:{}",
-                           where, tried.empty() ? " nothing, since every place is switched off" : tried)};
+                           where, kOldestNvrtc.major, kOldestNvrtc.minor, tried.empty() ? " nothing, since every place is switched off" : tried)};
 }
 
 std::string NvrtcLibrary::status_text(NvrtcStatus status) const {

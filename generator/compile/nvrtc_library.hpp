@@ -37,8 +37,9 @@ struct NvrtcVersion {
   auto operator<=>(const NvrtcVersion&) const = default;
 };
 
-/// Oldest release that is served: the first that knows C++20, and cubins of sm_90a.
-inline constexpr NvrtcVersion kOldestNvrtc{12, 0};
+/// Oldest release that is served. It is the first with targets beyond sm_90a; older ones trip over the templates' C++20: 12.4
+/// refuses combine.cuh, and 12.0 ends the whole process ("Broken module found") on pack.cuh.
+inline constexpr NvrtcVersion kOldestNvrtc{12, 8};
 
 /// A loaded NVRTC. It stays loaded until the process ends: it registers clean-up of its own that must not be unmapped.
 /// Thread-safe.

@@ -150,7 +150,7 @@ TEST_CASE("the matrix holds every kernel kind, format, dtype, activation and blo
     seen.insert(std::string(to_string(v.dtype)) + (v.format.is_int4() ? " int4" : v.format.is_nvfp4() ? " nvfp4" : v.format.wide_exponent ? " wide" : " mxfp4"));
     widths.insert(v.tile.block_rows);
   }
-  for (const char* kind : {"route", "fc1", "fc2", "combine"}) CHECK(seen.count(kind) == 1);
+  for (const char* kind : {"route", "fc1", "fc2", "combine", "pack", "scan"}) CHECK(seen.count(kind) == 1);
   for (int i = 0; i < kActivationCount; ++i) CHECK(seen.count(std::string(to_string(static_cast<Activation>(i)))) == 1);
   for (const char* dtype : {"bf16", "f16"})
     for (const char* format : {" int4", " nvfp4", " wide", " mxfp4"}) CHECK(seen.count(std::string(dtype) + format) == 1);

@@ -1,7 +1,9 @@
 #include "tests/nvrtc/planned_kernels.hpp"
 
 #include <algorithm>
+#include <iterator>
 
+#include "generator/render/variant_header.hpp"
 #include "tests/support/catch.hpp"
 
 namespace w4moe::test {
@@ -80,7 +82,19 @@ std::vector<NamedKernel> planned_kernels(const std::vector<PlannedCase>& cases) 
 }
 
 std::vector<NamedKernel> matrix_of(Arch arch) {
-  return planned_kernels(arch == Arch::sm_90a ? full_cases(arch) : few_cases(arch));
+  const bool full = arch == Arch::sm_90a;
+  std::vector<NamedKernel> kernels = planned_kernels(full ? full_cases(arch) : few_cases(arch));
+  // Plans do not hold the kernels that prepare weights; of their variants only the format matters.
+  for (const KernelKind kind : {KernelKind::pack, KernelKind::scan}) {
+    for (const char* format : full ? std::vector<const char*>(std::begin(kFormats), std::end(kFormats)) : std::vector<const char*>{"nvfp4"}) {
+      Variant v;
+      v.kind = kind;
+      v.arch = arch;
+      v.format = *parse_format(format);
+      kernels.push_back({std::string(to_string(arch)) + "/" + format + "/" + std::string(kind_name(kind)), v, named_device(arch)});
+    }
+  }
+  return kernels;
 }
 
 }  // namespace w4moe::test

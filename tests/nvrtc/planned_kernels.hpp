@@ -26,7 +26,8 @@ struct PlannedCase {
 std::vector<NamedKernel> planned_kernels(const std::vector<PlannedCase>& cases);
 
 /// What is compiled for a target. sm_90a: every format x dtype in all block widths, every format x dtype ungated, every activation,
-/// tails. The others: each kernel kind, scale kind, dtype and width once or twice.
+/// tails, and the kernels that prepare weights in every format. The others: each kernel kind, scale kind, dtype and width once or
+/// twice.
 std::vector<NamedKernel> matrix_of(Arch arch);
 
 }  // namespace w4moe::test

@@ -54,7 +54,10 @@ MAY_INCLUDE = {
     "tests": set(LAYERS),
 }
 # Single headers that a layer may use of another one.
-ALSO = {"cache": {"generator/include/w4moe/error.hpp"}}
+ALSO = {
+    "cache": {"generator/include/w4moe/error.hpp"},
+    "generator": {"templates/packing/pack_args.h"},  # the size of every kernel's arguments is checked in one place
+}
 
 CUDA_HEADER = re.compile(r"(?:cuda|nvrtc|cublas|cooperative_groups|nvtx|cub/|thrust/|cute/|cutlass/|mma\.h|vector_types\.h)")
 STANDARD_HEADER = re.compile(r"[a-z_0-9]+|std(?:int|def|bool)\.h")

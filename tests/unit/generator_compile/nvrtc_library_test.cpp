@@ -102,12 +102,12 @@ TEST_CASE("a library that is not NVRTC, or too old, says so") {
   CHECK(has(other.error().message, "it has no function nvrtc"));
 
   LoadedFake old(dir / "old");
-  old->major = 11;
-  old->minor = 8;
+  old->major = 12;
+  old->minor = 4;
   search.explicit_path = old.file();
   const auto too_old = NvrtcLibrary::load(search);
   REQUIRE_FALSE(too_old);
-  CHECK(has(too_old.error().message, "11.8 is older than 12.0"));
+  CHECK(has(too_old.error().message, "12.4 is older than 12.8"));
 }
 
 TEST_CASE("the build number comes from the compiler, once") {
