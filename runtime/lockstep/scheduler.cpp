@@ -118,9 +118,20 @@ std::string Scheduler::run(const GridSpec& spec) {
     running_ = nullptr;
     host().current = nullptr;
   }
+  if (!report_.empty()) abandon_threads();
   order_acquire(&order_end_);
   g_active = nullptr;
   return report_;
+}
+
+void Scheduler::abandon_threads() {
+  for (auto& cta : ctas_) {
+    for (Thread& t : cta->threads) {
+      if (t.state != State::exited && t.fiber != nullptr) t.fiber->abandon(&order_end_);
+      t.state = State::exited;
+    }
+    cta->live = 0;
+  }
 }
 
 bool Scheduler::start_cta(Cta& cta, std::int64_t index) {
@@ -226,7 +237,7 @@ void Scheduler::leave(Thread& t, bool done) {
   ++stats_.switches;
   Fiber& from = *t.fiber;
   Fiber& to = next != nullptr ? *next->fiber : *main_;
-  order_release(&order_end_);  // at every switch: after a report none of the fibers goes on to its end
+  if (done) order_release(&order_end_);
   ignore_accesses_end();
   Fiber::switch_to(from, to, done);
   ignore_accesses_begin();
@@ -237,7 +248,6 @@ void Scheduler::fail(Thread& t, std::string&& what, Site site) {
   std::string().swap(what);  // the fiber is abandoned here, its objects are not destroyed
   Fiber& from = *t.fiber;
   Fiber& to = *main_;
-  order_release(&order_end_);
   ignore_accesses_end();
   Fiber::switch_to(from, to, true);
   std::abort();
