@@ -60,6 +60,7 @@ class Fiber {
   std::size_t stack_bytes_ = 0;
   void* fake_stack_ = nullptr;  // AddressSanitizer's
   void* tsan_fiber_ = nullptr;
+  unsigned tsan_uses_ = 0;
   int ignore_depth_ = 0;        // ignore_accesses_begin() without an end, where ThreadSanitizer is present
   bool is_main_ = false;
 };

@@ -21,9 +21,9 @@ constexpr std::size_t kStackBytes = 512 * 1024;
 constexpr std::size_t kStackBytes = 128 * 1024;
 #endif
 #if defined(W4MOE_LOCKSTEP_TSAN)
-constexpr bool kFreshMemory = true;  // a reused stack or shared block would look like a race between CTAs
+constexpr bool kFreshShared = true;  // a block used again would look like a race between CTAs
 #else
-constexpr bool kFreshMemory = false;
+constexpr bool kFreshShared = false;
 #endif
 
 constexpr int kEverything = -1;            // copy_retire: also copies that were never committed
@@ -141,7 +141,7 @@ bool Scheduler::start_cta(Cta& cta, std::int64_t index) {
   cta.at_barrier = 0;
   cta.barriers = 0;
   cta.barrier_first = -1;
-  if (cta.shared == nullptr || cta.shared->bytes() != spec_.shared_bytes || kFreshMemory) {
+  if (cta.shared == nullptr || cta.shared->bytes() != spec_.shared_bytes || kFreshShared) {
     cta.shared = std::make_unique<SharedBlock>(spec_.shared_bytes);
   }
   if (!cta.shared->ok()) {
@@ -159,7 +159,7 @@ bool Scheduler::start_cta(Cta& cta, std::int64_t index) {
     t.site = {nullptr, 0};
     t.copies.clear();
     t.open_group = 0;
-    if (t.fiber == nullptr || kFreshMemory) t.fiber = std::make_unique<Fiber>(kStackBytes);
+    if (t.fiber == nullptr) t.fiber = std::make_unique<Fiber>(kStackBytes);
     if (!t.fiber->ok()) {
       report_ = fmt::format("{}: no memory for the stack of thread {}", spec_.kernel, i);
       return false;
