@@ -96,6 +96,10 @@ void start_from_context(unsigned high, unsigned low) {
 Fiber* switched_from = nullptr;  // AddressSanitizer tells the bounds of the program's own stack to whoever it switches to
 #endif
 
+#if defined(W4MOE_LOCKSTEP_TSAN)
+Fiber* running_fiber = nullptr;  // null on the program's own stack outside of a launch
+#endif
+
 }  // namespace
 
 Fiber::Fiber() : is_main_(true) {
@@ -123,14 +127,33 @@ Fiber::Fiber(std::size_t stack_bytes) {
 
 Fiber::~Fiber() {
 #if defined(W4MOE_LOCKSTEP_TSAN)
-  if (!is_main_ && tsan_fiber_ != nullptr) __tsan_destroy_fiber(tsan_fiber_);
+  if (running_fiber == this) running_fiber = nullptr;
 #endif
+  drop_tsan_fiber();
 #if defined(W4MOE_LOCKSTEP_ASAN)
   if (!is_main_ && stack_ != nullptr) __asan_unpoison_memory_region(stack_, stack_bytes_);
 #endif
   if (mapping_ != nullptr) munmap(mapping_, mapping_bytes_);
 #if !defined(W4MOE_LOCKSTEP_ASM_SWITCH)
   delete static_cast<ucontext_t*>(context_);
+#endif
+}
+
+W4MOE_UNSEEN void Fiber::abandon([[maybe_unused]] void* token) {
+#if defined(W4MOE_LOCKSTEP_TSAN)
+  if (is_main_ || tsan_fiber_ == nullptr) return;
+  void* here = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(tsan_fiber_, __tsan_switch_to_fiber_no_sync);
+  for (; ignore_depth_ > 0; --ignore_depth_) AnnotateIgnoreReadsEnd(__FILE__, __LINE__);  // the runtime insists on balance
+  __tsan_release(token);
+  __tsan_switch_to_fiber(here, __tsan_switch_to_fiber_no_sync);
+#endif
+}
+
+void Fiber::drop_tsan_fiber() {
+#if defined(W4MOE_LOCKSTEP_TSAN)
+  if (!is_main_ && tsan_fiber_ != nullptr) __tsan_destroy_fiber(tsan_fiber_);
+  tsan_fiber_ = nullptr;
 #endif
 }
 
@@ -142,8 +165,10 @@ void Fiber::prepare(void (*entry)(void*), void* argument) {
   __asan_unpoison_memory_region(stack_, stack_bytes_);
 #endif
 #if defined(W4MOE_LOCKSTEP_TSAN)
-  if (tsan_fiber_ != nullptr) __tsan_destroy_fiber(tsan_fiber_);
-  tsan_fiber_ = __tsan_create_fiber(0);
+  // Making one costs a millisecond, so they are used again. They never return from the functions they stand in when they end,
+  // and what ThreadSanitizer keeps of those is bounded: hence not for ever.
+  if (++tsan_uses_ % 512 == 0) drop_tsan_fiber();
+  if (tsan_fiber_ == nullptr) tsan_fiber_ = __tsan_create_fiber(0);
 #endif
 #if defined(W4MOE_LOCKSTEP_ASM_SWITCH)
   // Frame that w4moe_lockstep_switch pops: r15, r14, r13, r12, rbx, rbp, return address. r12 carries the fiber.
@@ -171,6 +196,9 @@ void Fiber::prepare(void (*entry)(void*), void* argument) {
 }
 
 W4MOE_UNSEEN void Fiber::arrive() {
+#if defined(W4MOE_LOCKSTEP_TSAN)
+  running_fiber = this;
+#endif
 #if defined(W4MOE_LOCKSTEP_ASAN)
   const void* bottom = nullptr;
   std::size_t bytes = 0;
@@ -207,8 +235,14 @@ W4MOE_UNSEEN void Fiber::switch_to(Fiber& from, Fiber& to, [[maybe_unused]] bool
 #if defined(W4MOE_LOCKSTEP_TSAN)
 void order_release(void* address) { __tsan_release(address); }
 void order_acquire(void* address) { __tsan_acquire(address); }
-void ignore_accesses_begin() { AnnotateIgnoreReadsBegin(__FILE__, __LINE__); }
-void ignore_accesses_end() { AnnotateIgnoreReadsEnd(__FILE__, __LINE__); }
+W4MOE_UNSEEN void ignore_accesses_begin() {
+  AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+  if (running_fiber != nullptr) ++running_fiber->ignore_depth_;
+}
+W4MOE_UNSEEN void ignore_accesses_end() {
+  if (running_fiber != nullptr) --running_fiber->ignore_depth_;
+  AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+}
 #else
 void order_release(void*) {}
 void order_acquire(void*) {}

@@ -37,13 +37,19 @@ class Fiber {
   /// Makes the next switch to this fiber begin entry(argument) on an empty stack, whatever it did before.
   void prepare(void (*entry)(void*), void* argument);
 
+  /// Gives the fiber up in the middle of what it does: ends its ignore marks, and orders all it did before an acquire of `token`.
+  void abandon(void* token);
+
   /// Leaves `from`, which must be running, and continues `to`. `from_is_done`: it will only run again after prepare().
   static void switch_to(Fiber& from, Fiber& to, bool from_is_done = false);
 
  private:
   static void begin(Fiber* self);
   friend void fiber_begin(Fiber* self);
+  friend void ignore_accesses_begin();
+  friend void ignore_accesses_end();
   void arrive();
+  void drop_tsan_fiber();
 
   void* context_ = nullptr;  // saved stack pointer, or a ucontext_t
   void (*entry_)(void*) = nullptr;
@@ -54,6 +60,8 @@ class Fiber {
   std::size_t stack_bytes_ = 0;
   void* fake_stack_ = nullptr;  // AddressSanitizer's
   void* tsan_fiber_ = nullptr;
+  unsigned tsan_uses_ = 0;
+  int ignore_depth_ = 0;        // ignore_accesses_begin() without an end, where ThreadSanitizer is present
   bool is_main_ = false;
 };
 

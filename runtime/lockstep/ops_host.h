@@ -72,10 +72,10 @@ inline u32 shuffle(u32 v, u32 lane, W4MOE_SITE) {
 
 inline bool is_aligned(const void* p, u64 bytes) { return (reinterpret_cast<u64>(p) & (bytes - 1)) == 0; }
 
-/// Until its thread has waited for it, the destination holds NaNs in every type; under AddressSanitizer touching it is an error.
 using SharedAddress = u8*;
 inline SharedAddress shared_address(const void* p) { return static_cast<u8*>(const_cast<void*>(p)); }
 
+/// Until its thread has waited for it, the destination holds NaNs in every type; under AddressSanitizer touching it is an error.
 inline void copy16_async(void* dst, const void* src, i32 valid_bytes, W4MOE_SITE) {
   if (!is_aligned(dst, 16)) host().fail("copy16_async: destination is not 16-byte aligned", {file, line});
   if (!is_aligned(src, 16)) host().fail("copy16_async: source is not 16-byte aligned", {file, line});

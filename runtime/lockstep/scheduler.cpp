@@ -21,9 +21,9 @@ constexpr std::size_t kStackBytes = 512 * 1024;
 constexpr std::size_t kStackBytes = 128 * 1024;
 #endif
 #if defined(W4MOE_LOCKSTEP_TSAN)
-constexpr bool kFreshMemory = true;  // a reused stack or shared block would look like a race between CTAs
+constexpr bool kFreshShared = true;  // a block used again would look like a race between CTAs
 #else
-constexpr bool kFreshMemory = false;
+constexpr bool kFreshShared = false;
 #endif
 
 constexpr int kEverything = -1;            // copy_retire: also copies that were never committed
@@ -118,9 +118,20 @@ std::string Scheduler::run(const GridSpec& spec) {
     running_ = nullptr;
     host().current = nullptr;
   }
+  if (!report_.empty()) abandon_threads();
   order_acquire(&order_end_);
   g_active = nullptr;
   return report_;
+}
+
+void Scheduler::abandon_threads() {
+  for (auto& cta : ctas_) {
+    for (Thread& t : cta->threads) {
+      if (t.state != State::exited && t.fiber != nullptr) t.fiber->abandon(&order_end_);
+      t.state = State::exited;
+    }
+    cta->live = 0;
+  }
 }
 
 bool Scheduler::start_cta(Cta& cta, std::int64_t index) {
@@ -130,7 +141,7 @@ bool Scheduler::start_cta(Cta& cta, std::int64_t index) {
   cta.at_barrier = 0;
   cta.barriers = 0;
   cta.barrier_first = -1;
-  if (cta.shared == nullptr || cta.shared->bytes() != spec_.shared_bytes || kFreshMemory) {
+  if (cta.shared == nullptr || cta.shared->bytes() != spec_.shared_bytes || kFreshShared) {
     cta.shared = std::make_unique<SharedBlock>(spec_.shared_bytes);
   }
   if (!cta.shared->ok()) {
@@ -148,7 +159,7 @@ bool Scheduler::start_cta(Cta& cta, std::int64_t index) {
     t.site = {nullptr, 0};
     t.copies.clear();
     t.open_group = 0;
-    if (t.fiber == nullptr || kFreshMemory) t.fiber = std::make_unique<Fiber>(kStackBytes);
+    if (t.fiber == nullptr) t.fiber = std::make_unique<Fiber>(kStackBytes);
     if (!t.fiber->ok()) {
       report_ = fmt::format("{}: no memory for the stack of thread {}", spec_.kernel, i);
       return false;
@@ -226,7 +237,7 @@ void Scheduler::leave(Thread& t, bool done) {
   ++stats_.switches;
   Fiber& from = *t.fiber;
   Fiber& to = next != nullptr ? *next->fiber : *main_;
-  order_release(&order_end_);  // at every switch: after a report none of the fibers goes on to its end
+  if (done) order_release(&order_end_);
   ignore_accesses_end();
   Fiber::switch_to(from, to, done);
   ignore_accesses_begin();
@@ -237,7 +248,6 @@ void Scheduler::fail(Thread& t, std::string&& what, Site site) {
   std::string().swap(what);  // the fiber is abandoned here, its objects are not destroyed
   Fiber& from = *t.fiber;
   Fiber& to = *main_;
-  order_release(&order_end_);
   ignore_accesses_end();
   Fiber::switch_to(from, to, true);
   std::abort();

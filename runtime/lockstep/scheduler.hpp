@@ -99,6 +99,7 @@ class Scheduler {
   static Scheduler& active();
   bool start_cta(Cta& cta, std::int64_t index);
   void finish_thread(Thread& thread);
+  void abandon_threads();
   void release_barrier(Cta& cta);
   void make_ready(Thread& thread);
   Thread* take_ready();

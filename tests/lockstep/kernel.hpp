@@ -2,15 +2,20 @@
 #pragma once
 
 #include "device/ops.h"
+#include "runtime/lockstep/fiber.hpp"
 #include "tests/lockstep/support.hpp"
 
 namespace w4moe::lockstep {
 
-/// Runs `body()` as the kernel of every thread. The body is a capturing lambda; it calls ops:: like any kernel.
+/// Runs `body()` as the kernel of every thread. The body is a capturing lambda; it calls ops:: like any kernel. ThreadSanitizer
+/// does not look at it: these bodies share the test's own variables.
 template <class Body>
 Status run_threads(LockstepDevice& device, const Launch& grid, const Body& body, const char* name = "test") {
   const Body* pointer = &body;
-  const Kernel kernel = Kernel::from_function(name, [](const void* args) { (**static_cast<const Body* const*>(args))(); });
+  const Kernel kernel = Kernel::from_function(name, [](const void* args) {
+    const IgnoreAccesses ignore;
+    (**static_cast<const Body* const*>(args))();
+  });
   return device.launch(kernel, grid, pointer);
 }
 

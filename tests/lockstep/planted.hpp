@@ -1,0 +1,36 @@
+// Faults planted into the kernels' own text.
+#pragma once
+
+#include <catch2/catch.hpp>
+
+#include <fstream>
+#include <sstream>
+
+#include "tests/lockstep/layer.hpp"
+#include "tests/lockstep/support.hpp"
+
+namespace w4moe::lockstep {
+
+/// A template with its one occurrence of `from` replaced.
+inline Headers planted(const std::string& file, const std::string& from, const std::string& to) {
+  std::ifstream in(W4MOE_SOURCE_DIR "/templates/" + file);
+  std::ostringstream text;
+  text << in.rdbuf();
+  std::string changed = text.str();
+  const std::size_t at = changed.find(from);
+  INFO(file << " no longer holds, or holds twice: " << from);
+  REQUIRE(at != std::string::npos);
+  REQUIRE(changed.find(from, at + 1) == std::string::npos);
+  changed.replace(at, from.size(), to);
+  return {{file, changed}};
+}
+
+/// Several stages, several warps, a ragged last unit in FC2.
+inline LayerCase case_of_many_stages() {
+  LayerCase c;
+  c.intermediate = 160;
+  c.tile = GemmTile{8, 2, 2, 1, 1, 3, 1};
+  return c;
+}
+
+}  // namespace w4moe::lockstep

@@ -1,0 +1,115 @@
+// What only the sanitizers see: plain C++ accesses of the kernels. A faulty run ends the process, so each is a hidden test case
+// that the visible one runs in a process of its own.
+#include <catch2/catch.hpp>
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "tests/lockstep/kernel.hpp"
+#include "tests/lockstep/planted.hpp"
+
+using namespace w4moe;
+using namespace w4moe::lockstep;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+namespace {
+
+struct Child {
+  int status = 0;
+  std::string output;
+};
+
+Child run_hidden(const std::string& tag) {
+  char self[4096] = {};
+  REQUIRE(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+  FILE* pipe = popen(("'" + std::string(self) + "' '[" + tag + "]' 2>&1").c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  Child child;
+  char buffer[4096];
+  for (std::size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) child.output.append(buffer, n);
+  child.status = pclose(pipe);
+  return child;
+}
+
+void run_faulty(const LayerCase& c, const Headers& headers) {
+  LockstepDevice device(test_options());
+  run_layer(device, make_layer(c), headers);
+}
+
+void expect_stopped(const std::string& tag, const std::string& what, const std::string& file) {
+  const Child child = run_hidden(tag);
+  INFO(child.output);
+  CHECK(child.status != 0);
+  CHECK(child.output.find(what) != std::string::npos);
+  CHECK(child.output.find(file) != std::string::npos);
+}
+
+}  // namespace
+#endif
+
+#if defined(__SANITIZE_ADDRESS__)
+
+TEST_CASE("hidden: reads a row's tail", "[.][asan-tail]") {
+  run_faulty(case_of_many_stages(), planted("device/token_stage.h", "kTail.valid_vector_bytes(first, 2)", "16"));
+}
+TEST_CASE("Planted fault: one vector past a row's tail stops under AddressSanitizer") {
+  expect_stopped("asan-tail", "heap-buffer-overflow", "token_stage.h");
+}
+
+TEST_CASE("hidden: stores columns past the last", "[.][asan-store]") {
+  LayerCase c = case_of_many_stages();
+  c.format = kNvfp4;
+  c.hidden = 272;  // 17 strips of 16 rows in tiles of two
+  run_faulty(c, planted("kernels/fc2.cuh", "if (row >= block.rows || column >= V.hidden) return;", "if (row >= block.rows) return;"));
+}
+TEST_CASE("Planted fault: a store without its predicate stops under AddressSanitizer") {
+  expect_stopped("asan-store", "heap-buffer-overflow", "epilogue.h");
+}
+
+TEST_CASE("hidden: writes past shared memory", "[.][asan-shared]") {
+  static_cast<void>(run_threads({1, 1, 32, 100}, [] { ops::shared_memory()[69 + ops::lane_index()] = 0; }));
+}
+TEST_CASE("One byte past shared memory stops under AddressSanitizer") {
+  expect_stopped("asan-shared", "use-after-poison", "sanitizer_test.cpp");
+}
+
+TEST_CASE("hidden: reads a copy's destination", "[.][asan-copy]") {
+  alignas(16) static u8 source[16];
+  static volatile u8 sink;
+  static_cast<void>(run_threads({1, 1, 32, 512}, [] {
+    u8* to = ops::shared_memory() + 16 * ops::lane_index();
+    ops::copy16_async(to, source, 16);
+    ops::copy_commit();
+    sink = to[5];
+  }));
+}
+TEST_CASE("A plain read of a copy under way stops under AddressSanitizer") {
+  expect_stopped("asan-copy", "use-after-poison", "sanitizer_test.cpp");
+}
+
+#elif defined(__SANITIZE_THREAD__)
+
+TEST_CASE("hidden: partial sums without a barrier", "[.][tsan-partials]") {
+  run_faulty(case_of_many_stages(),
+             planted("kernels/fc1.cuh", "store_partials<V>(acc, shared);\n    ops::barrier();", "store_partials<V>(acc, shared);"));
+}
+TEST_CASE("Planted fault: partial sums read without a barrier are a race under ThreadSanitizer") {
+  expect_stopped("tsan-partials", "data race", "epilogue.h");
+}
+
+TEST_CASE("hidden: stages reused without a barrier", "[.][tsan-reuse]") {
+  run_faulty(case_of_many_stages(), planted("device/mainloop.h", "ops::copy_wait<0>();\n  ops::barrier();", "ops::copy_wait<0>();"));
+}
+TEST_CASE("Planted fault: stages reused without a barrier are a race under ThreadSanitizer") {
+  expect_stopped("tsan-reuse", "data race", "epilogue.h");
+}
+
+TEST_CASE("hidden: counts cleared without a barrier", "[.][tsan-route]") {
+  run_faulty(case_of_many_stages(), planted("kernels/route.cuh", "counts[e] = 0;\n    ops::barrier();", "counts[e] = 0;"));
+}
+TEST_CASE("Planted fault: counting before the counts are cleared is a race under ThreadSanitizer") {
+  expect_stopped("tsan-route", "data race", "route.cuh");
+}
+
+#endif
