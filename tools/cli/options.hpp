@@ -1,0 +1,105 @@
+// What the command line says, as plain data: the one file that knows the parser is options.cpp.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "contract/prelude.h"
+
+namespace w4moe::cli {
+
+/// The layer: either a model by name, divided over ranks, or its sizes.
+struct ProblemFlags {
+  std::string model;
+  std::optional<int> tp, ep;
+  std::string name;
+  std::optional<i64> hidden, intermediate, experts, topk, max_tokens;
+  std::string format, activation, dtype;  ///< empty: not given
+  std::string limit;                      ///< a number, or "none"
+  std::optional<float> alpha, beta;
+  bool bias = false;
+  bool weight_on_input = false;
+  bool compact_tail = false;
+};
+
+/// The device, by name, and what the planner may do.
+struct PlanFlags {
+  std::vector<std::string> archs;  ///< as given; empty: W4MOE_ARCH, then sm_90a
+  int sms = 0;
+  std::vector<std::string> pins;
+  std::string scratch_cap;         ///< bytes, with an optional K, M, G or T
+};
+
+/// Where kernels come from and go to.
+struct KernelFlags {
+  std::string cache_dir;
+  std::string nvrtc;
+  std::optional<int> jobs;
+};
+
+struct RenderFlags {
+  std::string kernel;  ///< only this one
+  std::string output;  ///< a folder
+};
+
+struct BuildFlags {
+  std::string manifest;  ///< a file, or "-" for standard input
+  std::string output;
+  bool dry_run = false;
+  bool fail_fast = false;
+  bool keep_going = false;  ///< the default, for scripts that say so
+};
+
+struct RunFlags {
+  i64 tokens = -1;     ///< -1: not given
+  u64 seed = 1;
+  std::string device;  ///< "", "cpu", "lockstep" or "cuda:N"
+  bool check = false;
+  std::vector<std::string> weights;
+  std::string prefix, inputs, output;
+};
+
+struct InspectFlags {
+  std::string target;  ///< a file, or the first digits of a key
+  bool sass = false;
+};
+
+struct CacheFlags {
+  std::string action;                  ///< "path", "list", ...
+  std::string readonly;                ///< a directory to look at instead, without touching it
+  bool remove = false;                 ///< verify: remove what is damaged
+  bool all = false, old = false;       ///< clean
+  bool dry_run = false;
+  std::string max_size;                ///< prune: bytes, with a suffix
+  std::optional<double> max_age_days;  ///< prune
+  std::vector<std::string> keys;       ///< explain
+};
+
+struct Options {
+  std::string verb;
+  bool json = false;
+  int verbosity = 0;           ///< -1 quiet, 0, 1, 2
+  std::string color = "auto";
+  ProblemFlags problem;
+  PlanFlags plan;
+  KernelFlags kernels;
+  bool explain = false;
+  RenderFlags render;
+  BuildFlags build;
+  RunFlags run;
+  InspectFlags inspect;
+  CacheFlags cache;
+};
+
+/// How the reading of the command line ended.
+struct Parsed {
+  bool run = false;     ///< options are good; otherwise the program ends with exit_code
+  int exit_code = 0;
+  std::string output;   ///< for stdout: help
+  std::string error;    ///< for stderr
+};
+
+Parsed parse_command_line(int argc, char** argv, Options& options);
+
+}  // namespace w4moe::cli
