@@ -28,4 +28,12 @@ inline constexpr i64 kMaxTokens = 16777216;
 /// Every row of tokens, h and outputs is moved in 16-byte vectors: H and I are multiples of this many elements.
 inline constexpr i64 kRowVectorElems = 8;
 
+/// Where row `row` of strided rows begins.
+W4MOE_HD constexpr i64 strided_row_offset_bytes(i64 row, i64 stride_elems, i64 elem_bytes) { return row * stride_elems * elem_bytes; }
+
+/// Bytes from the first element to past the last one of `rows` >= 1 strided rows of `width_elems` elements.
+W4MOE_HD constexpr i64 strided_bytes(i64 rows, i64 stride_elems, i64 width_elems, i64 elem_bytes) {
+  return ((rows - 1) * stride_elems + width_elems) * elem_bytes;
+}
+
 }  // namespace w4moe

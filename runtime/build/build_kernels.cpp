@@ -1,0 +1,58 @@
+#include <chrono>
+
+#include "runtime/build/kernel_builder.hpp"
+#include "runtime/build/report.hpp"
+#include "runtime/guarded.hpp"
+
+namespace w4moe {
+
+std::vector<KernelWish> kernel_wishes(std::span<const Plan> plans) {
+  std::vector<KernelWish> wishes;
+  for (const Plan& plan : plans) {
+    for (const PlannedKernel& kernel : plan.kernels) wishes.push_back(KernelWish{kernel.variant, kernel.name, &plan.problem});
+  }
+  return wishes;
+}
+
+BuildReport build_report(const std::vector<BuiltKernel>& kernels, double seconds) {
+  BuildReport report;
+  report.seconds = seconds;
+  for (const BuiltKernel& kernel : kernels) {
+    report.kernels.push_back(kernel.report);
+    if (!kernel.report.error.empty()) {
+      ++report.failed;
+    } else if (kernel.report.hit) {
+      ++report.hits;
+    } else if (kernel.cubin) {
+      ++report.compiled;
+    }
+  }
+  return report;
+}
+
+Result<BuildReport> build_kernels(std::span<const Plan> plans, const KernelOptions& options, const BuildOptions& build) {
+  return guarded([&]() -> Result<BuildReport> {
+    const auto start = std::chrono::steady_clock::now();
+    Result<Config> config = resolve_config(options, process_environment);
+    if (!config) return config.error();
+    const JitMode jit = config->jit;
+    const Logger logger(options.log, config->log);
+    KernelBuilder builder(std::move(*config), logger);
+    Result<std::vector<BuiltKernel>> kernels = builder.build(kernel_wishes(plans), jit, build);
+    if (!kernels) return kernels.error();
+    return build_report(*kernels, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  });
+}
+
+Result<BuildReport> list_kernels(std::span<const Plan> plans, const KernelOptions& options) {
+  return guarded([&]() -> Result<BuildReport> {
+    Result<Config> config = resolve_config(options, process_environment);
+    if (!config) return config.error();
+    config->cache.mode = config->cache.mode == cache::CacheMode::on ? cache::CacheMode::readonly : config->cache.mode;  // a look writes nothing
+    const Logger logger(options.log, config->log);
+    KernelBuilder builder(std::move(*config), logger);
+    return build_report(builder.look_up(kernel_wishes(plans)), 0);
+  });
+}
+
+}  // namespace w4moe

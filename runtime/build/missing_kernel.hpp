@@ -1,0 +1,21 @@
+// The message for a kernel that may not be compiled and is not in the cache: what it is, what comes nearest, what to do.
+#pragma once
+
+#include <string>
+
+#include "cache/store.hpp"
+#include "w4moe/problem.hpp"
+
+namespace w4moe {
+
+/// The entry for `w4moe build --manifest` that makes the kernels of a problem, as JSON text on one line.
+std::string manifest_entry(const Problem& problem);
+
+/// Of the entries in the store, the one whose key text differs in the fewest fields, and how: "4b1c... differs in arch: ...".
+/// "the cache is empty" where there is none. Reads at most 512 entries.
+std::string nearest_entry(cache::Store& store, const std::string& key_text);
+
+/// The fields of a key, one a line; long values by their first line and length.
+std::string key_lines(const std::string& key_text);
+
+}  // namespace w4moe

@@ -1,0 +1,16 @@
+// Plans -> what to build, and what was built -> the report.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "runtime/build/kernel_builder.hpp"
+
+namespace w4moe {
+
+/// Every kernel of the plans, in their order; the plans must outlive the result.
+std::vector<KernelWish> kernel_wishes(std::span<const Plan> plans);
+
+BuildReport build_report(const std::vector<BuiltKernel>& kernels, double seconds);
+
+}  // namespace w4moe
