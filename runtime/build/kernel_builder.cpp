@@ -109,7 +109,7 @@ std::vector<KernelBuilder::Item> KernelBuilder::distinct(std::span<const KernelW
 std::optional<BuiltKernel> KernelBuilder::verified(const Item& item, const cache::Entry& entry) {
   Result<CubinInfo> info = read_cubin(*entry.payload);
   Status fits = info ? check_kernel(*info, item.wish.variant) : Status(info.error());
-  if (fits) return BuiltKernel{kernel_report(item.request, item.wish.name, item.wish.variant, *info, entry), entry.payload};
+  if (fits) return BuiltKernel{kernel_report(item.request, item.wish, *info, entry), entry.payload};
   logger_.warning(fmt::format("cache entry {} is not the kernel it should be and is not used: {}", item.key.short_hex(), fits.error().message));
   return std::nullopt;
 }
@@ -134,7 +134,7 @@ Result<cache::Entry> KernelBuilder::compile(const Item& item, const BuildOptions
     return Error{ErrorCode::internal, fmt::format("the compiled kernel {} is not what was asked for: {}", item.wish.name, s.error().message)};
   }
   logger_.info(fmt::format("compiled {} ({}) in {:.0f} ms", item.wish.name, item.request.source.description, compiled->compile_ms));
-  return kernel_entry(item.request, item.key_text, item.wish.name, item.wish.variant, *compiled);
+  return kernel_entry(item.request, item.key_text, item.wish, *compiled);
 }
 
 Result<BuiltKernel> KernelBuilder::obtain(const Item& item, JitMode jit, const BuildOptions& options) {

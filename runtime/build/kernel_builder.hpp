@@ -11,17 +11,11 @@
 
 #include "cache/kernel_cache.hpp"
 #include "generator/compile/compiler.hpp"
+#include "runtime/build/kernel_wish.hpp"
 #include "runtime/config.hpp"
 #include "runtime/log.hpp"
 
 namespace w4moe {
-
-/// A kernel to build, and what to say of it.
-struct KernelWish {
-  Variant variant;
-  std::string name;           ///< "fc1.n16"
-  const Problem* problem = nullptr;  ///< of the first plan that uses it, for the manifest entry in messages
-};
 
 /// A kernel that is there.
 struct BuiltKernel {

@@ -112,7 +112,7 @@ Status check_grids(const Plan& plan) {
       return unsupported("kernel {} would need {} CTAs for {} tokens; a grid holds {}: plan for fewer tokens a run", kernel.name, ctas,
                          bucket.last_tokens, kMaxGrid);
     }
-    const i64 shared = dynamic_shared_bytes(kernel.variant, plan.problem.shape.experts);
+    const i64 shared = kernel_shared_bytes(kernel.variant, plan.problem.shape);
     if (shared > plan.device.shared_optin_bytes) {
       return unsupported("kernel {} needs {} bytes of shared memory; {} has {}", kernel.name, shared, plan.device.name,
                          plan.device.shared_optin_bytes);
@@ -120,7 +120,7 @@ Status check_grids(const Plan& plan) {
     return {};
   };
   for (const Bucket& bucket : plan.buckets) {
-    for (const int index : {plan.route, bucket.fc1, bucket.fc2, plan.combine}) {
+    for (const int index : launched_kernels(plan, bucket)) {
       if (Status s = check_one(bucket, index); !s) return s;
     }
   }

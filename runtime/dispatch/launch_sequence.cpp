@@ -7,7 +7,7 @@ namespace w4moe {
 namespace {
 
 static_assert(sizeof(RouteArgs) <= kMaxArgsBytes && sizeof(Fc1Args) <= kMaxArgsBytes && sizeof(Fc2Args) <= kMaxArgsBytes &&
-                  sizeof(CombineArgs) <= kMaxArgsBytes,
+                  sizeof(Fc2DirectArgs) <= kMaxArgsBytes && sizeof(CombineArgs) <= kMaxArgsBytes,
               "a launch holds every argument struct");
 
 /// Typed pointers into the bound memory.
@@ -31,6 +31,21 @@ struct Pointers {
 
 i64 or_dense(i64 stride_elems, i64 width) { return stride_elems == 0 ? width : stride_elems; }
 
+/// Blocks of routes that the GEMM kernels of a launch look at.
+i64 launch_blocks(const Plan& plan, const Bucket& bucket, i64 tokens) {
+  const Shape& shape = plan.problem.shape;
+  if (bucket.direct) return shape.pairs(tokens);  // each route is a block of its own
+  return RouteLayout{tokens, shape.topk, shape.experts, bucket.block_rows}.max_blocks();
+}
+
+DirectRoutes direct_routes(const Plan& plan, const RunArgs& run) {
+  DirectRoutes direct;
+  direct.ids = run.ids;
+  direct.id_type = run.id_type;
+  direct.experts = static_cast<i32>(plan.problem.shape.experts);
+  return direct;
+}
+
 RouteArgs route_args(const Pointers& p, const Bucket& bucket, const RunArgs& run) {
   RouteArgs a;
   a.ids = run.ids;
@@ -38,6 +53,7 @@ RouteArgs route_args(const Pointers& p, const Bucket& bucket, const RunArgs& run
   a.tokens = run.tokens;
   a.topk = static_cast<i32>(p.plan.problem.shape.topk);
   a.experts = static_cast<i32>(p.plan.problem.shape.experts);
+  a.max_blocks = launch_blocks(p.plan, bucket, run.tokens);
   a.block_rows = bucket.block_rows;
   a.id_type = run.id_type;
   a.control = p.region<ControlRegion>(Region::control);
@@ -48,7 +64,7 @@ RouteArgs route_args(const Pointers& p, const Bucket& bucket, const RunArgs& run
   return a;
 }
 
-Fc1Args fc1_args(const Pointers& p, const RunArgs& run) {
+Fc1Args fc1_args(const Pointers& p, const Bucket& bucket, const RunArgs& run) {
   const Problem& problem = p.plan.problem;
   Fc1Args a;
   a.x = run.x;
@@ -63,6 +79,7 @@ Fc1Args fc1_args(const Pointers& p, const RunArgs& run) {
   a.blocks = p.region<RouteBlock>(Region::blocks);
   a.h = p.region<void>(Region::h);
   a.h_amax = p.region<u32>(Region::h_amax);
+  if (bucket.direct) a.direct = direct_routes(p.plan, run);
   a.activation = problem.params;
   a.topk = static_cast<i32>(problem.shape.topk);
   a.router_dtype = run.router_dtype;
@@ -84,6 +101,23 @@ Fc2Args fc2_args(const Pointers& p, const RunArgs& run) {
   a.sorted_pairs = p.region<i32>(Region::sorted_pairs);
   a.blocks = p.region<RouteBlock>(Region::blocks);
   a.route_rows = p.region<void>(Region::route_rows);
+  a.topk = static_cast<i32>(problem.shape.topk);
+  a.router_dtype = run.router_dtype;
+  a.weight_on_input = problem.weight_on_input ? 1 : 0;
+  return a;
+}
+
+Fc2DirectArgs fc2_direct_args(const Pointers& p, const RunArgs& run) {
+  const Problem& problem = p.plan.problem;
+  Fc2DirectArgs a;
+  a.h = p.region<void>(Region::h);
+  a.weights = p.weights + p.plan.weights.fc2_offset_bytes();
+  a.globals = p.globals();
+  a.bias = p.bias(p.plan.weights.fc2_bias_offset_bytes());
+  a.router_weights = run.router_weights;
+  a.out = run.out;
+  a.direct = direct_routes(p.plan, run);
+  a.control = p.region<ControlRegion>(Region::control);
   a.topk = static_cast<i32>(problem.shape.topk);
   a.router_dtype = run.router_dtype;
   a.weight_on_input = problem.weight_on_input ? 1 : 0;
@@ -116,18 +150,18 @@ void Launch::set_args(const Args& value) {
   std::memcpy(args.data(), &value, sizeof(Args));
 }
 
-i64 dynamic_shared_bytes(const Variant& variant, i64 experts) {
-  return variant.kind == KernelKind::route ? route_shared_bytes(experts) : variant.shared_bytes();
+LaunchedKernels launched_kernels(const Plan& plan, const Bucket& bucket) {
+  if (bucket.direct) return LaunchedKernels{{bucket.fc1, bucket.fc2}, 2};
+  return LaunchedKernels{{plan.route, bucket.fc1, bucket.fc2, plan.combine}, 4};
 }
 
 i64 grid_ctas(const Plan& plan, const Bucket& bucket, int index, i64 tokens) {
   const Variant& v = plan.kernels[static_cast<std::size_t>(index)].variant;
-  const Shape& shape = plan.problem.shape;
   switch (v.kind) {
     case KernelKind::fc1:
-    case KernelKind::fc2:
-      return gemm_grid_x(v, RouteLayout{tokens, shape.topk, shape.experts, bucket.block_rows}.max_blocks());
-    case KernelKind::combine: return combine_grid_x(shape.hidden, tokens);
+    case KernelKind::fc2: return gemm_grid_x(v, launch_blocks(plan, bucket, tokens));
+    case KernelKind::fc2_direct: return direct_grid_x(v);
+    case KernelKind::combine: return combine_grid_x(plan.problem.shape.hidden, tokens);
     default: return 1;
   }
 }
@@ -135,20 +169,24 @@ i64 grid_ctas(const Plan& plan, const Bucket& bucket, int index, i64 tokens) {
 LaunchSequence make_launches(const Plan& plan, const Bucket& bucket, const void* weights, void* scratch, const RunArgs& run) {
   const Pointers p{static_cast<const u8*>(weights), static_cast<u8*>(scratch), plan};
   LaunchSequence sequence;
-  const auto add = [&](int index) -> Launch& {
+  for (const int index : launched_kernels(plan, bucket)) {
     const Variant& v = plan.kernels[static_cast<std::size_t>(index)].variant;
     Launch& launch = sequence.add();
     launch.kernel = index;
     launch.grid_x = static_cast<u32>(grid_ctas(plan, bucket, index, run.tokens));
     launch.threads = static_cast<u32>(v.threads());
-    launch.shared_bytes = static_cast<u32>(dynamic_shared_bytes(v, plan.problem.shape.experts));
+    launch.shared_bytes = static_cast<u32>(kernel_shared_bytes(v, plan.problem.shape));
     launch.pdl = v.has_pdl();
-    return launch;
-  };
-  add(plan.route).set_args(route_args(p, bucket, run));
-  add(bucket.fc1).set_args(fc1_args(p, run));
-  add(bucket.fc2).set_args(fc2_args(p, run));
-  add(plan.combine).set_args(combine_args(p, run));
+    switch (v.kind) {
+      case KernelKind::route: launch.set_args(route_args(p, bucket, run)); break;
+      case KernelKind::fc1: launch.set_args(fc1_args(p, bucket, run)); break;
+      case KernelKind::fc2: launch.set_args(fc2_args(p, run)); break;
+      case KernelKind::fc2_direct: launch.set_args(fc2_direct_args(p, run)); break;
+      case KernelKind::combine: launch.set_args(combine_args(p, run)); break;
+      case KernelKind::pack:
+      case KernelKind::scan: break;  // no kernels of a plan
+    }
+  }
   return sequence;
 }
 

@@ -40,8 +40,15 @@ class LaunchSequence {
   std::size_t count_ = 0;
 };
 
-/// Dynamic shared memory of one launch. The routing kernel's grows with the experts; the others' is fixed by the variant.
-i64 dynamic_shared_bytes(const Variant& variant, i64 experts);
+/// Indices into Plan::kernels of what a bucket launches, in order: Plan::launched_by without its allocation.
+struct LaunchedKernels {
+  std::array<int, 4> indices{};
+  std::size_t count = 0;
+
+  const int* begin() const { return indices.data(); }
+  const int* end() const { return indices.data() + count; }
+};
+LaunchedKernels launched_kernels(const Plan& plan, const Bucket& bucket);
 
 /// CTAs of the launch of kernel `index` for `tokens` tokens in `bucket`. May exceed what a grid holds: check_grids() tells.
 i64 grid_ctas(const Plan& plan, const Bucket& bucket, int index, i64 tokens);

@@ -5,7 +5,6 @@
 #include "generator/compile/kernel_check.hpp"
 #include "generator/problem/errors.hpp"
 #include "generator/render/variant_header.hpp"
-#include "runtime/dispatch/launch_sequence.hpp"
 #include "runtime/driver/scoped.hpp"
 
 namespace w4moe {
@@ -44,7 +43,12 @@ KernelLibrary::~KernelLibrary() {
   table_.library_unload(library_);
 }
 
-i64 max_dynamic_shared_bytes(const Variant& variant) { return dynamic_shared_bytes(variant, kMaxExperts); }
+i64 max_dynamic_shared_bytes(const Variant& variant, i64 optin_bytes) {
+  Shape largest;
+  largest.experts = kMaxExperts;
+  largest.topk = kMaxTopk;
+  return min_of(kernel_shared_bytes(variant, largest), optin_bytes);
+}
 
 Result<std::shared_ptr<const LoadedKernel>> resolve_function(std::shared_ptr<const KernelLibrary> library,
                                                              const driver::CurrentContext& context) {
@@ -64,7 +68,15 @@ Result<std::shared_ptr<const LoadedKernel>> resolve_function(std::shared_ptr<con
       return driver::driver_error(table, code, "cuFuncLoad", what);
     }
   }
-  const i64 shared = max_dynamic_shared_bytes(variant);
+  int optin = 0;
+  if (const auto code = table.device_get_attribute(&optin, driver::DeviceAttribute::max_shared_bytes_per_block_optin, context.device); code != driver::kSuccess) {
+    return driver::driver_error(table, code, "cuDeviceGetAttribute");
+  }
+  int static_shared = 0;
+  if (const auto code = table.func_get_attribute(&static_shared, driver::FunctionAttribute::static_shared_bytes, loaded->function); code != driver::kSuccess) {
+    return driver::driver_error(table, code, "cuFuncGetAttribute", what);
+  }
+  const i64 shared = max_dynamic_shared_bytes(variant, optin - static_shared);
   if (shared > kSharedWithoutOptIn) {
     const auto code = table.func_set_attribute(loaded->function, driver::FunctionAttribute::max_dynamic_shared_bytes, static_cast<int>(shared));
     if (code != driver::kSuccess) {

@@ -50,8 +50,9 @@ struct LoadedKernel {
   int local_bytes = 0;
 };
 
-/// The largest dynamic shared memory that a launch of the variant can ask for.
-i64 max_dynamic_shared_bytes(const Variant& variant);
+/// The largest dynamic shared memory that a launch of the variant asks for in any layer on a device with `optin_bytes` of it: what
+/// some kernels need grows with the experts or with top-k, and layers share them.
+i64 max_dynamic_shared_bytes(const Variant& variant, i64 optin_bytes);
 
 /// Resolves the function in the current context, sets its attributes, and checks that the context can launch it.
 Result<std::shared_ptr<const LoadedKernel>> resolve_function(std::shared_ptr<const KernelLibrary> library,

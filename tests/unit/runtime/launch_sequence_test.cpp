@@ -55,7 +55,7 @@ TEST_CASE("launches: grids cover every block that any routing of the tokens can 
   Problem p = small_problem();
   p.shape = Shape{256, 128, 4, 2, 4096};
   const Plan plan = plan_of(p);
-  for (const i64 tokens : {i64{1}, i64{2}, i64{3}, i64{17}, i64{64}, i64{1000}, i64{4096}}) {
+  for (const i64 tokens : {i64{2}, i64{3}, i64{17}, i64{64}, i64{1000}, i64{4096}}) {
     const Bucket& bucket = plan.bucket_for(tokens);
     const LaunchSequence launches = make_launches(plan, bucket, at(0x1000000), at(0x2000000), run_args(tokens));
     // Worst routing: one route to each of three experts and all others to the fourth, or to each as many as there are.
@@ -76,6 +76,47 @@ TEST_CASE("launches: grids cover every block that any routing of the tokens can 
     CHECK(launches[2].grid_x == static_cast<u64>(most * tiles2));
     CHECK(launches[3].grid_x == static_cast<u64>(tokens));  // 256 columns are one CTA of 256 threads x 8
   }
+}
+
+TEST_CASE("launches: a single token takes the direct kernels, with a block for each route, and no routing") {
+  const Plan plan = small_plan();
+  const Bucket& bucket = plan.bucket_for(1);
+  REQUIRE(bucket.direct);
+  u8* scratch = at(0x2000000);
+  RunArgs run = run_args(1);
+  run.id_type = IdType::i64;
+  run.router_dtype = DType::bf16;
+  const LaunchSequence launches = make_launches(plan, bucket, at(0x1000000), scratch, run);
+  REQUIRE(launches.size() == 2);
+  const std::vector<int> planned = plan.launched_by(bucket);
+  CHECK(std::vector<int>{launches[0].kernel, launches[1].kernel} == planned);
+  const Variant& v1 = plan.kernels[static_cast<std::size_t>(bucket.fc1)].variant;
+  const Variant& v2 = plan.kernels[static_cast<std::size_t>(bucket.fc2)].variant;
+  CHECK(v2.kind == KernelKind::fc2_direct);
+  CHECK(launches[0].grid_x == static_cast<u64>(2 * ((2 * 128 + v1.tile_rows() - 1) / v1.tile_rows())));  // two routes
+  CHECK(launches[1].grid_x == 256 / 16);
+  CHECK(launches[1].shared_bytes >= 2 * 128 * sizeof(u16));  // h of both routes
+  const auto fc1 = args_of<Fc1Args>(launches[0]);
+  const auto fc2 = args_of<Fc2DirectArgs>(launches[1]);
+  CHECK(fc1.direct.ids == run.ids);
+  CHECK(fc1.direct.id_type == IdType::i64);
+  CHECK(fc1.direct.experts == 8);
+  CHECK(fc2.direct.ids == run.ids);
+  CHECK(fc2.h == fc1.h);
+  CHECK(fc2.out == run.out);
+  CHECK(fc2.router_dtype == DType::bf16);
+  CHECK(fc2.topk == 2);
+  CHECK(fc2.control == reinterpret_cast<const ControlRegion*>(scratch));
+  CHECK(fc2.weights > fc1.weights);
+}
+
+TEST_CASE("launches: with routing, FC1 is told of no direct routes and the routing kernel of every block") {
+  const Plan plan = small_plan();
+  const Bucket& bucket = plan.bucket_for(9);
+  const LaunchSequence launches = make_launches(plan, bucket, at(0x1000000), at(0x2000000), run_args(9));
+  const Variant& v1 = plan.kernels[static_cast<std::size_t>(bucket.fc1)].variant;
+  CHECK(args_of<Fc1Args>(launches[1]).direct.ids == nullptr);
+  CHECK(args_of<RouteArgs>(launches[0]).max_blocks * v1.row_tiles() == launches[1].grid_x);
 }
 
 TEST_CASE("launches: pointers lie inside the bound memory, and strides of 0 become dense rows") {
