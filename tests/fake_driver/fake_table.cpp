@@ -394,6 +394,7 @@ struct FakeFunctions {
     if (current_state() == nullptr) return kInvalidContext;
     if (bytes == 0) return kInvalidValue;
     *pointer = reinterpret_cast<DevicePtr>(::operator new(bytes, std::align_val_t(4096)));
+    std::memset(reinterpret_cast<void*>(*pointer), 0xcd, bytes);  // new memory holds no zeros, nor what an earlier test left
     fake.allocations_[*pointer] = {bytes, current_state()->device};
     return kSuccess;
   }
