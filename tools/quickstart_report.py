@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The table at the end of tools/quickstart, from the JSON that the commands printed.
 
-    quickstart_report.py has-gpu < doctor.json     exits 0 if there is a CUDA device
-    quickstart_report.py table FOLDER              build.json, again.json, plan.json, run.json
+    quickstart_report.py device FOLDER    the first GPU in doctor.json that is served, or "auto"
+    quickstart_report.py arch FOLDER      the target to build for: that device's, or sm_90a
+    quickstart_report.py table FOLDER     what build.json, again.json, plan.json and run.json say
 """
 import json
 import os
@@ -14,6 +15,14 @@ def load(folder, name):
         return json.load(file)
 
 
+def served_gpu(folder):
+    """(ordinal, target) of the first GPU that kernels can be built for, or None."""
+    for ordinal, device in enumerate(load(folder, "doctor.json")["devices"]):
+        if "arch" in device:
+            return ordinal, device["arch"]
+    return None
+
+
 def rows(folder):
     build, again = load(folder, "build.json"), load(folder, "again.json")
     plan, run = load(folder, "plan.json"), load(folder, "run.json")
@@ -23,6 +32,7 @@ def rows(folder):
     yield "packed weights", f"{plan['prepared_weight_bytes']:,} bytes"
     yield "ran on", f"{run['device']} ({run['variant']})"
     yield "against fp64", f"relative RMSE {run['rel_rmse']:.2e}, largest error {run['max_abs_err']:.2e}"
+    yield "contract", f"{'holds' if run['contract']['holds'] else 'BROKEN'}: {run['contract']['reason']}"
 
 
 def faults(folder):
@@ -37,13 +47,16 @@ def faults(folder):
 
 
 def main():
-    if sys.argv[1:] == ["has-gpu"]:
-        sys.exit(0 if json.load(sys.stdin).get("devices") else 1)
-    if len(sys.argv) != 3 or sys.argv[1] != "table":
+    if len(sys.argv) != 3 or sys.argv[1] not in ("device", "arch", "table"):
         sys.exit(__doc__)
-    for name, value in rows(sys.argv[2]):
+    what, folder = sys.argv[1:]
+    if what != "table":
+        gpu = served_gpu(folder)
+        print({"device": f"cuda:{gpu[0]}" if gpu else "auto", "arch": gpu[1] if gpu else "sm_90a"}[what])
+        return
+    for name, value in rows(folder):
         print(f"    {name:<16}{value}")
-    found = list(faults(sys.argv[2]))
+    found = list(faults(folder))
     for fault in found:
         print(f"error: {fault}", file=sys.stderr)
     sys.exit(1 if found else 0)

@@ -102,7 +102,8 @@ class QuickstartReport(unittest.TestCase):
         "build": {"compiled": 4, "hits": 0, "failed": 0, "seconds": 2.5, "kernels": []},
         "again": {"compiled": 0, "hits": 4, "failed": 0, "seconds": 0.01, "kernels": []},
         "plan": {"scratch_bytes": 1234567, "prepared_weight_bytes": 7654321},
-        "run": {"device": "lockstep", "variant": "portable", "rel_rmse": 1.25e-3, "max_abs_err": 0.5, "checked": True},
+        "run": {"device": "lockstep", "variant": "portable", "rel_rmse": 1.25e-3, "max_abs_err": 0.5, "checked": True,
+                "contract": {"holds": True, "reason": "below 4e-3"}},
     }
 
     def table(self, **changes):
@@ -112,8 +113,8 @@ class QuickstartReport(unittest.TestCase):
                     json.dump(dict(content, **changes.get(name, {})), file)
             return self.report("table", folder)
 
-    def report(self, *arguments, stdin=""):
-        return subprocess.run(["python3", os.path.join(ROOT, "tools/quickstart_report.py"), *arguments], input=stdin, text=True,
+    def report(self, *arguments):
+        return subprocess.run(["python3", os.path.join(ROOT, "tools/quickstart_report.py"), *arguments], text=True,
                               capture_output=True, check=False)
 
     def test_the_table_says_what_happened(self):
@@ -127,9 +128,13 @@ class QuickstartReport(unittest.TestCase):
             with self.subTest(changes):
                 self.assertEqual(self.table(**changes).returncode, 1)
 
-    def test_devices(self):
-        self.assertEqual(self.report("has-gpu", stdin='{"devices": []}').returncode, 1)
-        self.assertEqual(self.report("has-gpu", stdin='{"devices": [{"name": "x"}]}').returncode, 0)
+    def test_the_first_served_gpu_is_taken(self):
+        old, new = {"name": "a", "problem": "not served"}, {"name": "b", "arch": "sm_120a"}
+        for devices, expected in (([], ["auto", "sm_90a"]), ([old], ["auto", "sm_90a"]), ([old, new], ["cuda:1", "sm_120a"])):
+            with self.subTest(devices), tempfile.TemporaryDirectory() as folder:
+                with open(os.path.join(folder, "doctor.json"), "w", encoding="utf-8") as file:
+                    json.dump({"devices": devices}, file)
+                self.assertEqual([self.report(what, folder).stdout.strip() for what in ("device", "arch")], expected)
 
 
 if __name__ == "__main__":
