@@ -9,7 +9,7 @@ namespace w4moe {
 std::vector<KernelWish> kernel_wishes(std::span<const Plan> plans) {
   std::vector<KernelWish> wishes;
   for (const Plan& plan : plans) {
-    for (const PlannedKernel& kernel : plan.kernels) wishes.push_back(KernelWish{kernel.variant, kernel.name, &plan.problem});
+    for (const PlannedKernel& kernel : plan.kernels) wishes.push_back(KernelWish{kernel.variant, kernel.name, &plan});
   }
   return wishes;
 }

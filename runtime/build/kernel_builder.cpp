@@ -9,6 +9,7 @@
 
 #include "generator/compile/kernel_check.hpp"
 #include "generator/compile/nvrtc_compiler.hpp"
+#include "generator/manifest/manifest.hpp"
 #include "runtime/build/kernel_entry.hpp"
 #include "runtime/build/missing_kernel.hpp"
 #include "runtime/build/parallel.hpp"
@@ -117,9 +118,9 @@ std::optional<BuiltKernel> KernelBuilder::verified(const Item& item, const cache
 Error KernelBuilder::missing_kernel(const Item& item, const std::string& why) {
   std::string text = fmt::format("kernel {} ({}) is not in the cache and {}.\n  key {}, made of{}\n  {}", item.wish.name, item.request.source.description,
                                  why, item.key.hex(), key_lines(item.key_text), nearest_entry(cache_.store(), item.key_text));
-  if (item.wish.problem != nullptr) {
+  if (item.wish.plan != nullptr) {
     text += fmt::format("\n  to build it ahead of time, add this to the manifest of 'w4moe build --arch {}':\n    {}", to_string(item.wish.variant.arch),
-                        manifest_entry(*item.wish.problem));
+                        manifest_entry(item.wish.plan->problem, item.wish.plan->options));
   }
   return Error{ErrorCode::not_prepared, std::move(text)};
 }

@@ -9,7 +9,7 @@ using nlohmann::json;
 
 /// Dynamic shared memory in the layer of the wish; where that decides and there is none, what does not depend on it.
 std::int64_t shared_bytes(const KernelWish& wish) {
-  return wish.problem == nullptr ? wish.variant.shared_bytes() : kernel_shared_bytes(wish.variant, wish.problem->shape);
+  return wish.plan == nullptr ? wish.variant.shared_bytes() : kernel_shared_bytes(wish.variant, wish.plan->problem.shape);
 }
 
 // Metadata is advice: whatever is wrong with it, the kernel is not.

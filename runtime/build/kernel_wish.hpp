@@ -3,8 +3,7 @@
 
 #include <string>
 
-#include "contract/variant.h"
-#include "w4moe/problem.hpp"
+#include "w4moe/plan.hpp"
 
 namespace w4moe {
 
@@ -12,7 +11,7 @@ namespace w4moe {
 struct KernelWish {
   Variant variant;
   std::string name;           ///< "fc1.n16"
-  const Problem* problem = nullptr;  ///< of the first plan that uses it, for the manifest entry in messages
+  const Plan* plan = nullptr; ///< the first that uses it: its layer's sizes, and the manifest entry in messages
 };
 
 }  // namespace w4moe

@@ -1,7 +1,6 @@
 #include "runtime/build/missing_kernel.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <optional>
 
@@ -40,21 +39,6 @@ std::string describe(const cache::KeyDifference& difference) {
 }
 
 }  // namespace
-
-std::string manifest_entry(const Problem& problem) {
-  const Shape& shape = problem.shape;
-  nlohmann::ordered_json entry;
-  if (!problem.name.empty()) entry["name"] = problem.name;
-  entry["hidden"] = shape.hidden;
-  entry["intermediate"] = shape.intermediate;
-  entry["experts"] = shape.experts;
-  entry["topk"] = shape.topk;
-  entry["max_tokens"] = shape.max_tokens;
-  entry["format"] = to_string(problem.format);
-  entry["activation"] = to_string(problem.activation);
-  entry["dtype"] = to_string(problem.dtype);
-  return entry.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 std::string nearest_entry(cache::Store& store, const std::string& key_text) {
   std::optional<std::vector<cache::KeyDifference>> best;

@@ -4,12 +4,8 @@
 #include <string>
 
 #include "cache/store.hpp"
-#include "w4moe/problem.hpp"
 
 namespace w4moe {
-
-/// The entry for `w4moe build --manifest` that makes the kernels of a problem, as JSON text on one line.
-std::string manifest_entry(const Problem& problem);
 
 /// Of the entries in the store, the one whose key text differs in the fewest fields, and how: "4b1c... differs in arch: ...".
 /// "the cache is empty" where there is none. Reads at most 512 entries.
