@@ -118,6 +118,7 @@ std::optional<BuiltKernel> KernelBuilder::verified(const Item& item, const cache
 Error KernelBuilder::missing_kernel(const Item& item, const std::string& why) {
   std::string text = fmt::format("kernel {} ({}) is not in the cache and {}.\n  key {}, made of{}\n  {}", item.wish.name, item.request.source.description,
                                  why, item.key.hex(), key_lines(item.key_text), nearest_entry(cache_.store(), item.key_text));
+  if (config_.cache.mode == cache::CacheMode::off) text += "\n  W4MOE_CACHE=off (or cache = off) leaves every directory unread, read-only ones too";
   if (item.wish.plan != nullptr) {
     text += fmt::format("\n  to build it ahead of time, add this to the manifest of 'w4moe build --arch {}':\n    {}", to_string(item.wish.variant.arch),
                         manifest_entry(item.wish.plan->problem, item.wish.plan->options));

@@ -69,7 +69,7 @@ TEST_CASE("C21, C15, O07: kernels built without a GPU serve a process without a 
 
   std::filesystem::rename(dir / "a", dir / "b");
   KernelOptions shipped = options_for(dir / "none");
-  shipped.cache = CacheUse::off;
+  shipped.cache = CacheUse::readonly;
   shipped.readonly_dirs = std::vector<std::string>{(dir / "b").string()};
   shipped.jit = JitMode::off;
   const BuildReport warm = built(plan, shipped);
