@@ -52,11 +52,11 @@ inline constexpr std::array<TileChoice, 18> kPortableTiles{{
     {TileClass::nvfp4, "n16", TileUse::many, GemmTile{16, 4, 1, 2, 2, 4, 4}},
     {TileClass::nvfp4, "n32", TileUse::many, GemmTile{32, 4, 1, 2, 2, 4, 3}},
     {TileClass::nvfp4, "n64", TileUse::many, GemmTile{64, 4, 1, 2, 2, 3, 2}},
-    {TileClass::other, "n8", TileUse::many, GemmTile{8, 4, 1, 1, 4, 4, 4}},
-    {TileClass::other, "n8", TileUse::few, GemmTile{8, 2, 2, 1, 4, 3, 4}},
-    {TileClass::other, "n8", TileUse::short_k, GemmTile{8, 4, 1, 1, 2, 4, 4}},
-    {TileClass::other, "n16", TileUse::many, GemmTile{16, 4, 1, 1, 2, 4, 4}},
-    {TileClass::other, "n32", TileUse::many, GemmTile{32, 4, 1, 1, 2, 4, 3}},
+    {TileClass::other, "n8", TileUse::many, GemmTile{8, 4, 1, 1, 4, 4, 3}},
+    {TileClass::other, "n8", TileUse::few, GemmTile{8, 2, 2, 1, 4, 3, 3}},
+    {TileClass::other, "n8", TileUse::short_k, GemmTile{8, 4, 1, 1, 2, 4, 3}},
+    {TileClass::other, "n16", TileUse::many, GemmTile{16, 4, 1, 1, 2, 4, 3}},
+    {TileClass::other, "n32", TileUse::many, GemmTile{32, 4, 1, 1, 2, 4, 2}},
     {TileClass::other, "n64", TileUse::many, GemmTile{64, 4, 1, 1, 2, 3, 2}},
 }};
 
