@@ -57,7 +57,7 @@ class Plan(support.CliTest):
             ("--experts", "0", ["--experts", "0", "1..4096"]), ("--topk", "33", ["33", "1..32"]),
             ("--hidden", "99999999999999999999", ["99999999999999999999"]),
             ("--format", "mxfp5", ["mxfp5", "nvfp4"]), ("--activation", "swish", ["swish", "silu"]),
-            ("--dtype", "f64", ["f64", "bf16"]), ("--arch", "sm_42", ["sm_42", "sm_90a"]), ("--pin", "n17", ["n17", "n16"]),
+            ("--dtype", "f64", ["f64", "bf16"]), ("--pin", "n17", ["n17", "n16"]),
             ("--limit", "much", ["--limit", "much", "none"]), ("--scratch-cap", "1Q", ["--scratch-cap", "1Q"]), ("--alpha", "2", ["--alpha", "swiglu-oai"]),
             ("--tp", "2", ["--tp", "--model"]),
         ]
@@ -76,6 +76,7 @@ class Plan(support.CliTest):
 
     def test_what_is_not_served_exits_4(self):
         self.refused("plan", *support.TINY, "--pin", "no-portable", code=4, words=["no-portable"])
+        self.refused("plan", *support.TINY, "--arch", "sm_42", code=4, words=["sm_42", "sm_90a"])
 
 
 class Render(support.CliTest):

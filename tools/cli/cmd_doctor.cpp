@@ -68,7 +68,8 @@ Json cache_json(const Config& config, Console& console) {
   cache::DiskOptions disk = config.cache.disk;
   disk.read_only = true;  // a look makes nothing
   const cache::DiskRoot::Opened opened = cache::DiskRoot::open(disk, false);
-  if (!opened.root) {
+  const bool there = ::access(root.c_str(), F_OK) == 0;
+  if (!opened.root && !(opened.error == ENOENT && there)) {
     json["state"] = opened.error == ENOENT ? "not made yet" : "refused";
     json["problem"] = opened.error == ENOENT ? Json() : Json(opened.why);
     return json;
@@ -76,7 +77,8 @@ Json cache_json(const Config& config, Console& console) {
   const bool writable = ::access(root.c_str(), W_OK) == 0;
   std::uint64_t entries = 0;
   std::uint64_t bytes = 0;
-  for (const cache::EntryFile& file : opened.root->scan()) {
+  const std::vector<cache::EntryFile> files = opened.root ? opened.root->scan() : std::vector<cache::EntryFile>{};  // none: still empty
+  for (const cache::EntryFile& file : files) {
     ++entries;
     bytes += static_cast<std::uint64_t>(file.info.st_size);
   }
