@@ -44,9 +44,10 @@ W4MOE_INLINE void add_half_unit(Accumulators<V>& acc, const UnitRegisters<V.form
   }
 #pragma unroll
   for (i32 t = 0; t < V.tile.block_rows / 8; ++t) {
-    // Parts that are scaled before they are added live long; the compiler would start those of all token tiles at once and spill.
+    // Parts that are scaled before they are added live long; the compiler would start those of all token tiles, and of the next
+    // half, at once, and spill.
     if constexpr (scales_on_accumulator(V.format, V.dtype)) {
-      if (t > 0 && t % 2 == 0) ops::warp_sync();
+      if (t % 2 == 0) ops::warp_sync();
     }
     u32 b[4];
     ops::load_matrix_x4(b, stage.fragment_row(j, P, t));
