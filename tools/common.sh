@@ -23,12 +23,12 @@ nvrtc_probe() {
   python3 "$root/tools/nvrtc_probe.py" "$1"
 }
 
-# Configures and builds one preset of CMakePresets.json; further arguments go to the configuring CMake.
+# configure_and_build PRESET [TARGET...]: one preset of CMakePresets.json, all of it or some targets.
 configure_and_build() {
   local preset=$1
   shift
   local launcher
   launcher=$(compiler_launcher)
-  cmake --preset "$preset" ${launcher:+"$launcher"} "$@"
-  cmake --build --preset "$preset" -j "$(nproc)"
+  cmake --preset "$preset" ${launcher:+"$launcher"}
+  cmake --build --preset "$preset" -j "$(nproc)" ${1:+--target "$@"}
 }
