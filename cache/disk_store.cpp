@@ -199,6 +199,18 @@ BuildLock DiskStore::lock_for_build(const Key& key, const LockWait& wait) {
   return lock;
 }
 
+RangeLock DiskStore::take_place(int slots, const LockWait& wait) {
+  if (options_.read_only) return {};
+  const auto opened = open_root(true).root;
+  if (!opened || opened->lock() < 0) return {};
+  const auto start = std::chrono::steady_clock::now();
+  RangeLock place = cache::take_place(opened->lock(), slots, opened->file_mode(), wait);
+  const auto waited = std::chrono::steady_clock::now() - start;
+  stats_->add(&Stats::lock_wait_ms,
+              static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(waited).count()));
+  return place;
+}
+
 Stats read_total_stats(DiskStore& store) {
   const auto root = store.root();
   if (!root || (*root)->stats() < 0) return {};

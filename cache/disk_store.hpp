@@ -25,6 +25,8 @@ class DiskStore final : public Store {
   Status publish(const Entry& entry);
   /// Waits for the right to build `key`; see lock.hpp. An unusable directory gives a lock that is not held.
   BuildLock lock_for_build(const Key& key, const LockWait& wait);
+  /// Waits for one of the places in which this machine compiles; see lock.hpp.
+  RangeLock take_place(int slots, const LockWait& wait);
   /// The open tree, or the reason why there is none (io). Used by prune, verify and stats.
   Result<std::shared_ptr<const DiskRoot>> root();
 

@@ -31,9 +31,14 @@ LockWait with_warn(LockWait wait, WarningFn warn) {
 }  // namespace
 
 KernelCache::KernelCache(CacheOptions options)
-    : store_(make_layers(options)), flight_(store_, with_warn(options.lock_wait, options.disk.warn)) {}
+    : lock_wait_(options.lock_wait), store_(make_layers(options)), flight_(store_, with_warn(options.lock_wait, options.disk.warn)) {}
 
 KernelCache::~KernelCache() { flush_stats(); }
+
+RangeLock KernelCache::compile_place(int slots) {
+  DiskStore* const disk = store_.disk();
+  return disk != nullptr ? disk->take_place(slots, lock_wait_) : RangeLock();
+}
 
 void KernelCache::flush_stats() {
   if (DiskStore* disk = store_.disk()) {

@@ -37,12 +37,17 @@ class KernelCache {
     return flight_.get_or_build(name, build);
   }
 
+  /// Held while a compile runs: at most `slots` of them at a time on this machine, as far as the processes share the
+  /// directory. Not held where there is none.
+  RangeLock compile_place(int slots);
+
   LayeredStore& store() { return store_; }
   Stats stats() const { return store_.stats().read(); }
   /// Adds what was counted since the last time to the totals on disk, if there is a directory.
   void flush_stats();
 
  private:
+  const LockWait lock_wait_;
   LayeredStore store_;
   SingleFlight flight_;
 };

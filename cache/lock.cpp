@@ -85,6 +85,29 @@ BuildLock::~BuildLock() {
   [[maybe_unused]] const ssize_t n = ::pwrite(lock_.fd(), blank.data(), blank.size(), note_at_);
 }
 
+RangeLock take_place(int lock_dir, int slots, mode_t mode, const LockWait& wait) {
+  RangeLock out;
+  if (slots < 1) return out;
+  // A directory may be shared by machines (NFS), the places are not: a name by host, of a bounded number of names.
+  std::uint32_t host = 2166136261U;
+  for (const char c : host_name()) host = (host ^ static_cast<unsigned char>(c)) * 16777619U;
+  UniqueFd fd = open_lock_file(lock_dir, fmt::format("host-{:02x}", host >> 24).c_str(), mode);
+  if (!fd) return out;
+  const Clock::time_point start = Clock::now();
+  milliseconds pause(1);
+  while (true) {
+    for (int i = 0; i < slots; ++i) {
+      const int error = out.try_lock(fd, i);
+      if (error == 0) return out;
+      if (error != EAGAIN && error != EINTR) return out;
+    }
+    const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
+    if (waited >= wait.limit) return out;
+    std::this_thread::sleep_for(std::min(pause, wait.limit - waited));
+    pause = std::min(pause * 2, milliseconds(50));
+  }
+}
+
 UniqueFd open_lock_file(int dir, const char* name, mode_t mode) {
   UniqueFd fd(::openat(dir, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (fd || errno != ENOENT) return fd;

@@ -58,6 +58,10 @@ class BuildLock {
 /// keys never wait for each other. A lock that is not held afterwards could not be had.
 BuildLock lock_for_build(int lock_dir, const Key& key, mode_t mode, const LockWait& wait);
 
+/// One of `slots` places that the processes of this machine share, so that many of them do not compile more at a time than
+/// the machine bears. Waits up to wait.limit, silently. A lock that is not held afterwards could not be had: go on without.
+RangeLock take_place(int lock_dir, int slots, mode_t mode, const LockWait& wait);
+
 /// Opens a lock file, made if missing and never removed. On failure the descriptor is empty and errno set.
 UniqueFd open_lock_file(int dir, const char* name, mode_t mode);
 

@@ -6,19 +6,23 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <thread>
 
 #include "generator/problem/errors.hpp"
+#include "runtime/build/job_limit.hpp"
+#include "runtime/config_file.hpp"
 
 namespace w4moe {
 namespace {
 
 constexpr int kMaxDefaultJobs = 8;
+constexpr const char* kArchVariable = "W4MOE_ARCH";
+constexpr const char* kDefaultArch = "sm_90a";
 
 /// One setting's sources, in the order of their precedence.
 class Resolver {
  public:
-  Resolver(const cache::EnvFn& environment, std::vector<ConfigRow>& rows) : environment_(environment), rows_(rows) {}
+  Resolver(const cache::EnvFn& environment, const ConfigFile& file, std::vector<ConfigRow>& rows)
+      : environment_(environment), file_(file), rows_(rows) {}
 
   /// `parse` turns the variable's text into a T; `show` turns the result into text.
   template <class T, class Parse, class Show>
@@ -29,14 +33,24 @@ class Resolver {
     };
     if (option) return row(*option, "option");
     const std::optional<std::string> text = environment_(variable);
-    if (!text || text->empty()) return row(fallback, "default");
-    Result<T> parsed = parse(*text);
-    if (!parsed) return invalid_argument("{}={}: {}", variable, *text, parsed.error().message);
-    return row(*parsed, "environment");
+    if (text && !text->empty()) {
+      Result<T> parsed = parse(*text);
+      if (!parsed) return invalid_argument("{}={}: {}", variable, *text, parsed.error().message);
+      return row(*parsed, "environment");
+    }
+    if (const ConfigFile::Value* const value = file_.find(name)) {
+      Result<T> parsed = parse(value->text);
+      if (!parsed) return invalid_argument("{}:{}: {} = {}: {}", file_.path, value->line, name, value->text, parsed.error().message);
+      return row(*parsed, "config file");
+    }
+    return row(fallback, "default");
   }
+
+  const ConfigFile& file() const { return file_; }
 
  private:
   const cache::EnvFn& environment_;
+  const ConfigFile& file_;
   std::vector<ConfigRow>& rows_;
 };
 
@@ -104,12 +118,18 @@ Status resolve_cache(const KernelOptions& options, const cache::EnvFn& environme
   if (!mode) return mode.error();
   config.cache.mode = *mode;
 
-  const cache::Location location = cache::resolve_location(options.cache_dir, environment);
+  const auto variable = environment("W4MOE_CACHE_DIR");
+  const ConfigFile::Value* const in_file = options.cache_dir || (variable && !variable->empty()) ? nullptr : resolver.file().find("cache_dir");
+  // The file stands in for the variable that is not set.
+  const cache::Location location = cache::resolve_location(options.cache_dir, [&](const char* name) -> std::optional<std::string> {
+    return in_file != nullptr && std::string_view(name) == "W4MOE_CACHE_DIR" ? in_file->text : environment(name);
+  });
   config.cache.disk.root = location.path;
   config.cache_warning = location.warning;
   const bool from_environment = location.origin != cache::LocationOrigin::explicit_path && location.origin != cache::LocationOrigin::none;
   config.rows.push_back(ConfigRow{"cache_dir", "W4MOE_CACHE_DIR", location.path.empty() ? "none: kernels are kept in memory only" : location.path,
-                                  from_environment ? fmt::format("environment, {}", to_string(location.origin))
+                                  in_file != nullptr ? std::string("config file")
+                                  : from_environment ? fmt::format("environment, {}", to_string(location.origin))
                                                    : location.origin == cache::LocationOrigin::none ? "default" : "option"});
 
   const auto dirs = resolver.resolve<std::vector<std::string>>("readonly_dirs", "W4MOE_CACHE_READONLY_DIRS", options.readonly_dirs, {}, split_dirs,
@@ -117,7 +137,7 @@ Status resolve_cache(const KernelOptions& options, const cache::EnvFn& environme
   if (!dirs) return dirs.error();
   config.cache.read_only_dirs = *dirs;
 
-  const auto size = resolver.resolve<std::uint64_t>("cache_max_bytes", "W4MOE_CACHE_MAX_SIZE", options.cache_max_bytes, cache::kDefaultMaxBytes,
+  const auto size = resolver.resolve<std::uint64_t>("cache_max_size", "W4MOE_CACHE_MAX_SIZE", options.cache_max_bytes, cache::kDefaultMaxBytes,
                                                     [](const std::string& text) { return cache::parse_size(text); },
                                                     [](std::uint64_t bytes) { return bytes == 0 ? "unlimited" : fmt::format("{}", bytes); });
   if (!size) return size.error();
@@ -141,7 +161,10 @@ std::optional<std::string> process_environment(const char* name) {
 
 Result<Config> resolve_config(const KernelOptions& options, const cache::EnvFn& environment) {
   Config config;
-  Resolver resolver(environment, config.rows);
+  const Result<ConfigFile> file = read_config_file(environment);
+  if (!file) return file.error();
+  config.rows.push_back(ConfigRow{"config", "W4MOE_CONFIG", file->path.empty() ? "none" : file->path, file->origin});
+  Resolver resolver(environment, *file, config.rows);
 
   const auto jit = resolver.resolve<JitMode>("jit", "W4MOE_JIT", options.jit, JitMode::on, one_of<JitMode>({{"on", JitMode::on}, {"off", JitMode::off}}),
                                              [](JitMode mode) { return std::string(mode == JitMode::on ? "on" : "off"); });
@@ -155,12 +178,17 @@ Result<Config> resolve_config(const KernelOptions& options, const cache::EnvFn& 
   if (!nvrtc) return nvrtc.error();
   (options.nvrtc ? config.nvrtc_option : config.nvrtc_environment) = *nvrtc;
 
-  const int processors = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  const auto jobs = resolver.resolve<int>("jobs", "W4MOE_JOBS", options.jobs, std::min(processors, kMaxDefaultJobs), parse_jobs,
+  const auto jobs = resolver.resolve<int>("jobs", "W4MOE_JOBS", options.jobs, std::min(processors(), kMaxDefaultJobs), parse_jobs,
                                           [](int n) { return std::to_string(n); });
   if (!jobs) return jobs.error();
   if (*jobs < 1) return invalid_argument("jobs = {}: accepted: a number from 1 on", *jobs);
   config.jobs = *jobs;
+
+  const auto memory = resolver.resolve<std::uint64_t>("memory_limit", "W4MOE_MEMORY_LIMIT", options.memory_bytes, 0,
+                                                      [](const std::string& text) { return cache::parse_size(text); },
+                                                      [](std::uint64_t bytes) { return bytes == 0 ? "what the machine has" : fmt::format("{}", bytes); });
+  if (!memory) return memory.error();
+  config.memory_bytes = *memory;
 
   const auto dump = resolver.resolve<std::string>("dump_dir", "W4MOE_DUMP_DIR", options.dump_dir, "", any_text, show_text);
   if (!dump) return dump.error();
@@ -169,7 +197,19 @@ Result<Config> resolve_config(const KernelOptions& options, const cache::EnvFn& 
   const auto log = resolver.resolve<LogSettings>("log", "W4MOE_LOG", std::nullopt, LogSettings{}, parse_log, show_log);
   if (!log) return log.error();
   config.log = *log;
+
+  const auto arch = resolver.resolve<std::string>("arch", kArchVariable, std::nullopt, kDefaultArch, any_text, show_text);
+  if (!arch) return arch.error();
+  config.arch = *arch;
   return config;
+}
+
+Result<std::string> default_arch(const cache::EnvFn& environment) {
+  if (const auto text = environment(kArchVariable); text && !text->empty()) return *text;
+  const Result<ConfigFile> file = read_config_file(environment);
+  if (!file) return file.error();
+  const ConfigFile::Value* const value = file->find("arch");
+  return value != nullptr ? value->text : std::string(kDefaultArch);
 }
 
 Result<std::vector<ConfigRow>> describe_config(const KernelOptions& kernels) {

@@ -1,4 +1,6 @@
 #include <chrono>
+#include <filesystem>
+#include <system_error>
 
 #include "runtime/build/kernel_builder.hpp"
 #include "runtime/build/report.hpp"
@@ -40,7 +42,9 @@ Result<BuildReport> build_kernels(std::span<const Plan> plans, const KernelOptio
     KernelBuilder builder(std::move(*config), logger);
     Result<std::vector<BuiltKernel>> kernels = builder.build(kernel_wishes(plans), jit, build);
     if (!kernels) return kernels.error();
-    return build_report(*kernels, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    BuildReport report = build_report(*kernels, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    report.jobs = builder.jobs();
+    return report;
   });
 }
 
@@ -48,7 +52,9 @@ Result<BuildReport> list_kernels(std::span<const Plan> plans, const KernelOption
   return guarded([&]() -> Result<BuildReport> {
     Result<Config> config = resolve_config(options, process_environment);
     if (!config) return config.error();
-    config->cache.mode = config->cache.mode == cache::CacheMode::on ? cache::CacheMode::readonly : config->cache.mode;  // a look writes nothing
+    // A look writes nothing. A directory that is not there yet is no reason for the read-only mode's warning: it is left out.
+    if (std::error_code none; !std::filesystem::exists(config->cache.disk.root, none)) config->cache.disk.root.clear();
+    if (config->cache.mode == cache::CacheMode::on) config->cache.mode = cache::CacheMode::readonly;
     const Logger logger(options.log, config->log);
     KernelBuilder builder(std::move(*config), logger);
     return build_report(builder.look_up(kernel_wishes(plans)), 0);

@@ -12,6 +12,7 @@
 #include "generator/manifest/manifest.hpp"
 #include "runtime/build/kernel_entry.hpp"
 #include "runtime/build/missing_kernel.hpp"
+#include "runtime/build/job_limit.hpp"
 #include "runtime/build/parallel.hpp"
 #include "runtime/guarded.hpp"
 
@@ -77,6 +78,8 @@ std::string kernel_key_text(const CompileRequest& request) {
 
 KernelBuilder::KernelBuilder(Config config, Logger logger, std::shared_ptr<Compiler> compiler)
     : config_(std::move(config)),
+      jobs_(bounded_jobs(config_.jobs, config_.memory_bytes)),
+      places_(bounded_jobs(std::max(config_.jobs, processors()), config_.memory_bytes)),
       logger_(std::move(logger)),
       compiler_(compiler ? std::move(compiler) : std::make_shared<NvrtcCompiler>(nvrtc_search(config_))),
       cache_(cache_options(config_, logger_)) {
@@ -107,6 +110,15 @@ std::vector<KernelBuilder::Item> KernelBuilder::distinct(std::span<const KernelW
   return items;
 }
 
+KernelReport KernelBuilder::headline(const Item& item) const {
+  KernelReport report;
+  report.key = item.key.hex();
+  report.name = item.wish.name;
+  report.arch = to_string(item.wish.variant.arch);
+  report.description = item.request.source.description;
+  return report;
+}
+
 std::optional<BuiltKernel> KernelBuilder::verified(const Item& item, const cache::Entry& entry) {
   Result<CubinInfo> info = read_cubin(*entry.payload);
   Status fits = info ? check_kernel(*info, item.wish.variant) : Status(info.error());
@@ -127,6 +139,8 @@ Error KernelBuilder::missing_kernel(const Item& item, const std::string& why) {
 }
 
 Result<cache::Entry> KernelBuilder::compile(const Item& item, const BuildOptions& options) {
+  if (options.cancelled && options.cancelled()) return Error{ErrorCode::not_prepared, "the build was cancelled"};
+  const cache::RangeLock place = cache_.compile_place(places_);
   if (options.cancelled && options.cancelled()) return Error{ErrorCode::not_prepared, "the build was cancelled"};
   logger_.debug(fmt::format("compiling {} ({})", item.wish.name, item.request.source.description));
   Result<CompiledKernel> compiled = compiler_->compile(item.request);
@@ -184,13 +198,14 @@ Result<BuiltKernel> KernelBuilder::obtain(const Item& item, JitMode jit, const B
 
 Result<std::vector<BuiltKernel>> KernelBuilder::build(std::span<const KernelWish> wishes, JitMode jit, const BuildOptions& options,
                                                       std::vector<std::size_t>* index_of) {
-  const std::vector<Item> items = distinct(wishes, index_of);
+  std::vector<Item> items = distinct(wishes, index_of);
+  if (options.wanted) std::erase_if(items, [&](const Item& item) { return !options.wanted(headline(item)); });
   std::vector<BuiltKernel> kernels(items.size());
   std::optional<Error> first_error;
   std::mutex mutex;
   int done = 0;
   const int count = static_cast<int>(items.size());
-  for_each_index(count, config_.jobs, [&](int i) {
+  for_each_index(count, jobs_, [&](int i) {
     const Item& item = items[static_cast<std::size_t>(i)];
     Result<BuiltKernel> built = guarded([&] { return obtain(item, jit, options); });
     const std::lock_guard lock(mutex);
@@ -199,10 +214,7 @@ Result<std::vector<BuiltKernel>> KernelBuilder::build(std::span<const KernelWish
       kernel = std::move(*built);
     } else {
       if (!first_error) first_error = built.error();
-      kernel.report.key = item.key.hex();
-      kernel.report.name = item.wish.name;
-      kernel.report.arch = to_string(item.wish.variant.arch);
-      kernel.report.description = item.request.source.description;
+      kernel.report = headline(item);
       kernel.report.error = built.error().message;
     }
     ++done;
@@ -223,10 +235,7 @@ std::vector<BuiltKernel> KernelBuilder::look_up(std::span<const KernelWish> wish
         kernel.report.hit = true;
       }
     }
-    kernel.report.key = item.key.hex();
-    kernel.report.name = item.wish.name;
-    kernel.report.arch = to_string(item.wish.variant.arch);
-    kernel.report.description = item.request.source.description;
+    if (!kernel.report.hit) kernel.report = headline(item);
     kernels.push_back(std::move(kernel));
   }
   return kernels;

@@ -40,6 +40,9 @@ class KernelBuilder {
   /// Looks only: report.hit tells.
   std::vector<BuiltKernel> look_up(std::span<const KernelWish> wishes);
 
+  /// Compiles at a time: config.jobs, as far as memory bears them.
+  int jobs() const { return jobs_; }
+
   const Config& config() const { return config_; }
   cache::KernelCache& cache() { return cache_; }
 
@@ -54,7 +57,11 @@ class KernelBuilder {
   const std::string& compiler_build(std::string* why);
   std::vector<Item> distinct(std::span<const KernelWish> wishes, std::vector<std::size_t>* index_of) const;
 
+  KernelReport headline(const Item& item) const;
+
   const Config config_;
+  const int jobs_;
+  const int places_;  ///< compiles at a time of all processes on this machine
   const Logger logger_;
   const std::shared_ptr<Compiler> compiler_;
   cache::KernelCache cache_;

@@ -121,7 +121,8 @@ class Manners(support.CliTest):
         out, err = self.cli(code=2)
         self.assertEqual(out, "")
         self.assertIn("--help", err)
-        self.cli("fly", code=2)
+        self.refused("fly", code=2, words=["fly", "doctor"])
+        self.refused("cache", "lst", code=2, words=["lst", "verify"])
         self.cli("cache", code=2)
 
     def test_an_unwritable_stdout_is_a_failure(self):

@@ -45,6 +45,10 @@ class CliTest(unittest.TestCase):
             file.write(text)
         return self.path(name)
 
+    def bytes_of(self, *parts):
+        with open(self.path(*parts), "rb") as file:
+            return file.read()
+
     def cli(self, *arguments, code=0, stdin=None, **env):
         """Runs the tool; the exit code must be this one. Gives stdout and stderr."""
         result = subprocess.run([CLI, *arguments], cwd=self.folder, env=environment(self.folder, **env), input=stdin,

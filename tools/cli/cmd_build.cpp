@@ -44,12 +44,27 @@ struct Outcome {
   Uses uses;
   bool dry_run = false;
   std::string output;
+  std::string shard;                  ///< "2/8"; empty: all
+  std::set<std::string> shard_keys;   ///< what the shard holds
 };
+
+/// Every kernel of the build in the order of its key, dealt out: the parts differ by one kernel at most, and depend on nothing but
+/// what is built.
+std::set<std::string> keys_of_shard(const Uses& uses, int shard, int shards) {
+  std::set<std::string> keys;
+  int place = 0;
+  for (const auto& [key, rows] : uses) {
+    if (place++ % shards == shard - 1) keys.insert(key);
+  }
+  return keys;
+}
 
 std::string as_json(const Outcome& o, const Console& console) {
   const int failed = o.report.failed + static_cast<int>(o.set.failures.size());
   Json document = {{"schema", "w4moe.build/1"}, {"dry_run", o.dry_run}, {"output", o.output}, {"compiled", o.report.compiled},
                    {"hits", o.report.hits}, {"failed", failed}, {"seconds", o.report.seconds}};
+  if (!o.dry_run) document["jobs"] = o.report.jobs;
+  if (!o.shard.empty()) document["shard"] = o.shard;
   if (o.dry_run) document["to_compile"] = static_cast<int>(o.report.kernels.size()) - o.report.hits;
   document["kernels"] = Json::array();
   for (const KernelReport& kernel : o.report.kernels) document["kernels"].push_back(kernel_json(kernel, o.uses, o.dry_run));
@@ -119,21 +134,31 @@ int outcome_code(const Outcome& o) {
 }
 
 /// A folder to be shipped must hold what was built: a cache may drop what it cannot write, this may not.
-Status check_shipped(const Outcome& o) {
+Status check_shipped(const Outcome& o, const std::string& folder) {
   cache::DiskOptions options;
-  options.root = o.output;
+  options.root = folder;
   options.read_only = true;
   std::set<std::string> present;
   for (const cache::StoredEntry& entry : cache::DiskStore(options).list()) present.insert(entry.name.key.hex());
   const auto lost = std::count_if(o.report.kernels.begin(), o.report.kernels.end(),
                                   [&](const KernelReport& k) { return k.error.empty() && present.count(k.key) == 0; });
   if (lost == 0) return {};
-  return Error{ErrorCode::io, fmt::format("{} of {} kernels could not be written to {} (is it writable, and yours?)", lost, o.report.kernels.size(), o.output)};
+  return Error{ErrorCode::io, fmt::format("{} of {} kernels could not be written to {} (is it writable, and yours?)", lost, o.report.kernels.size(), folder)};
+}
+
+/// A folder's own list names all that is in it; that of a shard, and of a cache that holds more, what this build made or found.
+Status write_lists(const Outcome& o, const Options& options, const std::string& folder) {
+  const bool part = !o.shard.empty() || o.output.empty();
+  const auto of_this_build = [&](const cache::EntryName& name) { return !part || o.shard_keys.count(name.key.hex()) != 0; };
+  const std::string in_folder = folder + "/" + (o.shard.empty() ? kLockFileName : shard_lock_name(options.build.shard, options.build.shards));
+  return write_lock_file(folder, options.build.lock.empty() ? in_folder : options.build.lock, of_this_build);
 }
 
 Status build_into(Outcome& o, const KernelOptions& kernels, const Options& options, Console& console) {
   Result<BuildReport> listed = list_kernels(o.set.plans, kernels);
   if (!listed) return listed.error();
+  std::erase_if(listed->kernels, [&](const KernelReport& k) { return o.shard_keys.count(k.key) == 0; });
+  listed->hits = static_cast<int>(std::count_if(listed->kernels.begin(), listed->kernels.end(), [](const KernelReport& k) { return k.hit; }));
   if (o.dry_run) {
     o.report = std::move(*listed);
     return {};
@@ -146,6 +171,7 @@ Status build_into(Outcome& o, const KernelOptions& kernels, const Options& optio
   BuildOptions build;
   build.keep_going = !options.build.fail_fast;
   build.cancelled = interrupted;
+  build.wanted = [&](const KernelReport& kernel) { return o.shard_keys.count(kernel.key) != 0; };
   build.progress = [&](const KernelReport& kernel, int done, int total) {
     progress.step(done, total, fmt::format("{} {} {}", kernel.error.empty() ? kernel.hit ? "found" : "compiled" : "failed", kernel.name, kernel.arch));
   };
@@ -153,9 +179,10 @@ Status build_into(Outcome& o, const KernelOptions& kernels, const Options& optio
   progress.clear();
   if (!report) return report.error();
   o.report = std::move(*report);
-  if (o.output.empty() || interrupted()) return {};
-  if (Status s = check_shipped(o); !s) return s;
-  return write_lock_file(o.output);
+  const std::string folder = o.output.empty() ? config->cache.disk.root : o.output;
+  if (interrupted() || (o.output.empty() && options.build.lock.empty())) return {};
+  if (Status s = check_shipped(o, folder); !s) return s;
+  return write_lists(o, options, folder);
 }
 
 }  // namespace
@@ -167,6 +194,8 @@ Result<int> cmd_build(const Options& options, Console& console) {
   outcome.set = std::move(*set);
   outcome.uses = kernel_uses(outcome.set.plans);
   outcome.dry_run = options.build.dry_run;
+  outcome.shard_keys = keys_of_shard(outcome.uses, options.build.shard, options.build.shards);
+  if (options.build.shards > 1) outcome.shard = fmt::format("{}/{}", options.build.shard, options.build.shards);
   KernelOptions kernels = kernel_options(options.kernels, console);
   if (!options.build.output.empty()) {
     outcome.output = absolute_path(options.build.output);

@@ -107,8 +107,8 @@ Result<int> verify(const Options& options, cache::DiskStore& store, Console& con
   const Result<cache::VerifyReport> report =
       not_made_yet(options, store) ? Result<cache::VerifyReport>(cache::VerifyReport{}) : cache::verify(store, options.cache.remove);
   if (!report) return report.error();
-  const Result<std::vector<std::string>> missing = missing_from_lock(store);
-  if (!missing) return missing.error();
+  const Result<LockDifference> lock = compare_with_lock(store, options.cache.lock);
+  if (!lock) return lock.error();
   Json document = document_for("verify", store.options().root);
   document["checked"] = report->checked;
   document["bytes"] = report->bytes;
@@ -118,11 +118,20 @@ Result<int> verify(const Options& options, cache::DiskStore& store, Console& con
     document["damaged"].push_back({{"path", damage.path}, {"reason", damage.reason}, {"removed", damage.removed}});
     text += fmt::format("damaged  {}: {}{}\n", damage.path, damage.reason, damage.removed ? " (removed)" : "");
   }
-  document["missing"] = *missing;
-  for (const std::string& name : *missing) text += fmt::format("missing  {} (listed in {})\n", name, kLockFileName);
-  text += fmt::format("{} entries checked ({} bytes), {} damaged, {} missing\n", report->checked, report->bytes, report->damaged.size(), missing->size());
+  document["lists"] = lock->files;
+  document["missing"] = lock->missing;
+  document["changed"] = lock->changed;
+  document["unlisted"] = lock->unlisted;
+  for (const std::string& name : lock->missing) text += fmt::format("missing  {}\n", name);
+  for (const std::string& name : lock->changed) text += fmt::format("changed  {}\n", name);
+  for (const std::string& name : lock->unlisted) text += fmt::format("unlisted {}\n", name);
+  text += fmt::format("{} entries checked ({} bytes), {} damaged; {}\n", report->checked, report->bytes, report->damaged.size(),
+                      lock->files.empty() ? std::string("no list to hold them against")
+                                          : fmt::format("{} missing, {} changed, {} unlisted", lock->missing.size(), lock->changed.size(), lock->unlisted.size()));
   finish(console, std::move(document), text);
-  return report->damaged.empty() && missing->empty() ? kDone : kDamaged;
+  // A folder's own list may be older than what was put there since; a list that was named is the whole truth.
+  const bool as_listed = lock->missing.empty() && lock->changed.empty() && (options.cache.lock.empty() || lock->unlisted.empty());
+  return report->damaged.empty() && as_listed ? kDone : kDamaged;
 }
 
 Result<int> prune(const Options& options, cache::DiskStore& store, Console& console) {

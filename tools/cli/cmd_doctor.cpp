@@ -96,9 +96,6 @@ Json examine(const Options& options, Console& console) {
     for (const ConfigRow& row : config->rows) {
       document["settings"].push_back({{"name", row.name}, {"variable", row.variable}, {"value", row.value}, {"origin", row.origin}});
     }
-    const auto arch = process_environment("W4MOE_ARCH");
-    const bool set = arch && !arch->empty();
-    document["settings"].push_back({{"name", "arch"}, {"variable", "W4MOE_ARCH"}, {"value", set ? *arch : "sm_90a"}, {"origin", set ? "environment" : "default"}});
     document["cache"] = cache_json(*config, console);
   } else {
     document["settings_problem"] = config.error().message;

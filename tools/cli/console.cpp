@@ -1,12 +1,15 @@
 #include "tools/cli/console.hpp"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -16,6 +19,7 @@ namespace {
 constexpr const char* kRed = "\033[1;31m";
 constexpr const char* kYellow = "\033[1;33m";
 constexpr const char* kPlain = "\033[0m";
+constexpr const char* kEraseLine = "\r\033[K";
 
 std::mutex& stderr_mutex() {
   static std::mutex mutex;
@@ -72,6 +76,7 @@ void Console::line(const char* color, const char* label, const std::string& mess
   text += message;
   text += '\n';
   const std::lock_guard guard(stderr_mutex());
+  if (std::exchange(drawn_, false)) std::fputs(kEraseLine, stderr);
   std::fputs(text.c_str(), stderr);
 }
 
@@ -95,10 +100,18 @@ void Console::debug(const std::string& message) {
   if (verbosity_ >= 2) line("", "", message);
 }
 
-void Console::raw(const std::string& text) {
+int Console::columns() const {
+  struct winsize size {};
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return std::max<int>(size.ws_col, 10);
+}
+
+void Console::draw(const std::string& text) {
   const std::lock_guard guard(stderr_mutex());
-  std::fputs(text.c_str(), stderr);
+  if (text.empty() && !drawn_) return;
+  std::fputs((kEraseLine + text).c_str(), stderr);
   std::fflush(stderr);
+  drawn_ = !text.empty();
 }
 
 std::vector<std::string> Console::warnings() const {

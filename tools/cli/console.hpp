@@ -41,8 +41,10 @@ class Console {
   void note(const std::string& message);   ///< shown by default
   void info(const std::string& message);   ///< with -v
   void debug(const std::string& message);  ///< with -vv
-  /// As it is, without a line end: for progress.
-  void raw(const std::string& text);
+  /// Width of the terminal behind stderr, at least 10; 80 where it does not tell.
+  int columns() const;
+  /// Draws a line of progress over the one before, which other messages push away; empty takes it away.
+  void draw(const std::string& text);
 
   /// Warnings so far, for the JSON twin.
   std::vector<std::string> warnings() const;
@@ -59,6 +61,7 @@ class Console {
   bool json_ = false;
   bool color_ = false;
   bool bar_ = false;
+  bool drawn_ = false;
   int verbosity_ = 0;
   std::vector<std::string> warnings_;
 };

@@ -9,11 +9,19 @@
 
 namespace w4moe::cli {
 
+Status check_flags(const KernelFlags& flags) {
+  if (flags.memory_limit.empty()) return {};
+  const Result<std::uint64_t> bytes = cache::parse_size(flags.memory_limit);
+  if (!bytes) return invalid_argument("--memory-limit: {}", bytes.error().message);
+  return {};
+}
+
 KernelOptions kernel_options(const KernelFlags& flags, Console& console) {
   KernelOptions options;
   if (!flags.cache_dir.empty()) options.cache_dir = flags.cache_dir;
   if (!flags.nvrtc.empty()) options.nvrtc = flags.nvrtc;
   options.jobs = flags.jobs;
+  if (const Result<std::uint64_t> bytes = cache::parse_size(flags.memory_limit); bytes) options.memory_bytes = *bytes;
   options.log = [&console](LogLevel level, const std::string& message) {
     switch (level) {
       case LogLevel::warning: return console.warning(message);

@@ -11,8 +11,11 @@
 
 namespace w4moe::cli {
 
-/// The options of the flags; messages of the library go to the console, which must outlive them.
+/// The options of the flags, which must be good (check_flags); messages of the library go to the console, which must outlive them.
 KernelOptions kernel_options(const KernelFlags& flags, Console& console);
+
+/// invalid_argument for a flag of these that cannot be read.
+Status check_flags(const KernelFlags& flags);
 
 /// Absolute, with ~ left to the shell.
 std::string absolute_path(const std::string& path);

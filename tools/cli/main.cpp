@@ -1,7 +1,11 @@
+#include <fcntl.h>
+
+#include <csignal>
 #include <exception>
 
 #include "tools/cli/commands.hpp"
 #include "tools/cli/interrupt.hpp"
+#include "tools/cli/kernel_source.hpp"
 
 namespace w4moe::cli {
 namespace {
@@ -23,6 +27,16 @@ Result<int> run_verb(const Options& options, Console& console) {
   return Error{ErrorCode::internal, "no such verb: " + options.verb};
 }
 
+/// A file that is opened must never become standard output or error: what is printed would go into it. In the place of a closed
+/// one stands a file that cannot be written, so that the loss of a result is still a failure.
+void hold_standard_streams() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (::fcntl(fd, F_GETFD) == -1) (void)::open("/dev/null", O_RDONLY);  // takes the lowest free number, which is this one
+  }
+  // A reader that has gone is an error of the write, told by the exit code, and no end in the middle of a build.
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
 /// Says what went wrong, once on stderr and, for scripts, once as a document.
 int report(const std::string& verb, const Error& error, int code, Console& console) {
   console.error(error.message);
@@ -42,7 +56,8 @@ int program(int argc, char** argv) {
     }
     console.result(parsed.output);
   } else {
-    const Result<int> result = run_verb(options, console);
+    const Status good = check_flags(options.kernels);
+    const Result<int> result = good ? run_verb(options, console) : Result<int>(good.error());
     code = result ? *result : report(options.verb, result.error(), exit_code(result.error().code), console);
   }
   if (interrupted()) code = kInterrupted;
@@ -58,6 +73,7 @@ int program(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   // The library lets no exception out; what is left is ours, and running out of memory.
+  w4moe::cli::hold_standard_streams();
   w4moe::cli::Console console;
   try {
     return w4moe::cli::program(argc, argv);

@@ -11,6 +11,14 @@
 namespace w4moe::cli {
 namespace {
 
+bool read_shard(const std::string& text, int& shard, int& shards) {
+  const char* const end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, shard);
+  if (first.ec != std::errc() || first.ptr == end || *first.ptr != '/') return false;
+  const auto second = std::from_chars(first.ptr + 1, end, shards);
+  return second.ec == std::errc() && second.ptr == end && shard >= 1 && shard <= shards && shards <= 65536;
+}
+
 /// The text must be a whole decimal number of this range; says what it is otherwise, and what would be accepted.
 CLI::Validator whole_number(i64 lowest, i64 highest) {
   const std::string range = std::to_string(lowest) + ".." + std::to_string(highest);
@@ -23,6 +31,17 @@ CLI::Validator whole_number(i64 lowest, i64 highest) {
         return "'" + text + "' is not accepted (accepted: a whole number, " + range + ")";
       },
       "NUMBER");
+}
+
+/// "2/8": part 2 of 8.
+CLI::Validator shard_of() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        int shard = 0, shards = 0;
+        if (read_shard(text, shard, shards)) return {};
+        return "'" + text + "' is not accepted (accepted: I/N with 1 <= I <= N <= 65536, as in 2/8)";
+      },
+      "I/N");
 }
 
 CLI::Validator any_number() {
@@ -100,6 +119,8 @@ void add_kernel_flags(CLI::App* verb, Options& o) {
   verb->add_option("--nvrtc", o.kernels.nvrtc, "NVRTC library, or a folder that holds it (default: W4MOE_NVRTC, then where it is found)")->group(group);
   verb->add_option("-j,--jobs", o.kernels.jobs, "Kernels compiled at a time (default: W4MOE_JOBS, then the processors, at most 8)")
       ->check(whole_number(1, 1024))->group(group);
+  verb->add_option("--memory-limit", o.kernels.memory_limit,
+                   "Memory for compiling, as in 4G: fewer kernels at a time, 256M each (default: W4MOE_MEMORY_LIMIT, then what the machine has free)")->group(group);
 }
 
 void add_plan(CLI::App& app, Options& o) {
@@ -132,6 +153,9 @@ void add_build(CLI::App& app, Options& o) {
   CLI::App* verb = app.add_subcommand("build", "Compile kernels ahead of time, without a GPU");
   verb->add_option("--manifest", o.build.manifest, "JSON list of layers, or - for standard input");
   verb->add_option("--output", o.build.output, "Folder that gets the kernels, to be shipped and named in W4MOE_CACHE_READONLY_DIRS (default: the kernel cache)");
+  verb->add_option("--lock", o.build.lock, "Where the list of the kernels goes, for cache verify --lock (default: OUTPUT/manifest.lock.json)");
+  verb->add_option_function<std::string>("--shard", [&o](const std::string& text) { read_shard(text, o.build.shard, o.build.shards); },
+                                         "Build part I of N of the kernels; the outputs of all parts merge by copying")->check(shard_of());
   verb->add_flag("--dry-run", o.build.dry_run, "Say what would be built, and which layers use it; compile nothing");
   verb->add_flag("--fail-fast", o.build.fail_fast, "Stop at the first failure instead of building the rest");
   verb->add_flag("--keep-going", o.build.keep_going, "Build the rest after a failure (the default)")->excludes("--fail-fast");
@@ -143,6 +167,7 @@ void add_build(CLI::App& app, Options& o) {
       "Exit code 3: some kernels or layers failed; 5: NVRTC is missing.\n"
       "Examples:\n"
       "  w4moe build --manifest shapes.json --arch sm_90a,sm_120a --output kernels -j 2\n"
+      "  w4moe build --manifest shapes.json --arch sm_90a --output part2 --shard 2/8\n"
       "  w4moe build --model gpt-oss-120b --max-tokens 64 --arch sm_90a --dry-run");
 }
 
@@ -200,6 +225,7 @@ void add_cache(CLI::App& app, Options& o) {
   readonly(add_cache_action(verb, o, "stats", "Counters, entries and bytes"));
   CLI::App* verify = add_cache_action(verb, o, "verify", "Read and check every entry; exit code 6 where one is damaged");
   readonly(verify);
+  verify->add_option("--lock", c.lock, "Hold the folder against this list, and nothing else may be in it (default: the lists in the folder, if any)");
   verify->add_flag("--remove", c.remove, "Remove what is damaged");
   CLI::App* clean = add_cache_action(verb, o, "clean", "Remove all entries, or those of other versions");
   clean->add_flag("--old", c.old, "Only entries of other template bundles, other layouts and other cache schemas");
@@ -251,6 +277,18 @@ std::string verb_of(const CLI::App& app) {
   return name;
 }
 
+/// What to say where a word stands in the place of a verb and is none; else empty.
+std::string unknown_verb(const CLI::App& app) {
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  const std::vector<const CLI::App*> known = at->get_subcommands([](const CLI::App*) { return true; });
+  const std::vector<std::string> words = at->remaining();
+  if (known.empty() || words.empty()) return {};
+  std::string accepted;
+  for (const CLI::App* verb : known) accepted += (accepted.empty() ? "" : ", ") + verb->get_name();
+  return "'" + words.front() + "' is not accepted (accepted: " + accepted + ")";
+}
+
 }  // namespace
 
 Parsed parse_command_line(int argc, char** argv, Options& options) {
@@ -278,10 +316,11 @@ Parsed parse_command_line(int argc, char** argv, Options& options) {
       return parsed;
     }
     const std::string verb = verb_of(app);
+    const std::string unknown = unknown_verb(app);
     options.verb = verb.substr(0, verb.find(' '));
     options.json = asks_for_json(argc, argv);
     parsed.exit_code = kUsage;
-    parsed.error = std::string(error.what()) + " (see w4moe " + verb + (verb.empty() ? "" : " ") + "--help)";
+    parsed.error = (unknown.empty() ? std::string(error.what()) : unknown) + " (see w4moe " + verb + (verb.empty() ? "" : " ") + "--help)";
     return parsed;
   }
   options.verb = show_version ? "version" : app.get_subcommands().front()->get_name();

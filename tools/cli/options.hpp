@@ -36,6 +36,7 @@ struct KernelFlags {
   std::string cache_dir;
   std::string nvrtc;
   std::optional<int> jobs;
+  std::string memory_limit;  ///< bytes, with an optional K, M, G or T
 };
 
 struct RenderFlags {
@@ -46,6 +47,9 @@ struct RenderFlags {
 struct BuildFlags {
   std::string manifest;  ///< a file, or "-" for standard input
   std::string output;
+  std::string lock;      ///< where the list of the kernels goes; empty: into the output
+  int shard = 1;         ///< this machine's part, of `shards`
+  int shards = 1;
   bool dry_run = false;
   bool fail_fast = false;
   bool keep_going = false;  ///< the default, for scripts that say so
@@ -68,8 +72,9 @@ struct InspectFlags {
 struct CacheFlags {
   std::string action;                  ///< "path", "list", ...
   std::string readonly;                ///< a directory to look at instead, without touching it
+  std::string lock;                    ///< verify: the list to hold the folder against
   bool remove = false;                 ///< verify: remove what is damaged
-  bool all = false, old = false;       ///< clean
+  bool old = false;                    ///< clean
   bool dry_run = false;
   std::string max_size;                ///< prune: bytes, with a suffix
   std::optional<double> max_age_days;  ///< prune

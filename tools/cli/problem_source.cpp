@@ -7,11 +7,10 @@
 #include "cache/location.hpp"
 #include "generator/manifest/presets.hpp"
 #include "generator/problem/errors.hpp"
+#include "runtime/config.hpp"
 
 namespace w4moe::cli {
 namespace {
-
-constexpr const char* kDefaultArch = "sm_90a";
 
 Result<float> parse_limit(const std::string& text) {
   char* end = nullptr;
@@ -138,8 +137,9 @@ Result<Problem> problem_from(const ProblemFlags& flags, i64 default_max_tokens) 
 Result<std::vector<DeviceSpec>> devices_from(const PlanFlags& flags) {
   std::vector<std::string> names = flags.archs;
   if (names.empty()) {
-    const char* variable = std::getenv("W4MOE_ARCH");
-    names.push_back(variable != nullptr && *variable != '\0' ? variable : kDefaultArch);
+    const Result<std::string> name = default_arch(process_environment);
+    if (!name) return name.error();
+    names.push_back(*name);
   }
   std::vector<DeviceSpec> devices;
   for (const std::string& name : names) {

@@ -22,7 +22,6 @@ class Progress {
   Console& console_;
   const std::string what_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  bool drawn_ = false;
   int told_ = 0;  ///< tenths that have had their line
 };
 

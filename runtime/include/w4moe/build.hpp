@@ -24,8 +24,8 @@ enum class CacheUse {
   off,       ///< in memory only
 };
 
-/// Where kernels come from. What is not set here is taken from the environment, then from the defaults; `describe_config` tells
-/// each value and its origin.
+/// Where kernels come from. What is not set here is taken from the environment, then from the configuration file
+/// (W4MOE_CONFIG, else ~/.config/w4moe/config), then from the defaults; `describe_config` tells each value and its origin.
 struct KernelOptions {
   std::optional<JitMode> jit;                                ///< W4MOE_JIT=on|off; on
   std::optional<CacheUse> cache;                             ///< W4MOE_CACHE=on|off|readonly; on
@@ -35,6 +35,7 @@ struct KernelOptions {
   std::optional<bool> cache_shared;                          ///< W4MOE_CACHE_SHARED=1: trust directories of other users; no
   std::optional<std::string> nvrtc;                          ///< W4MOE_NVRTC: library file or folder; where it is found
   std::optional<int> jobs;                                   ///< W4MOE_JOBS: compiles at a time; the processors, at most 8
+  std::optional<std::uint64_t> memory_bytes;                 ///< W4MOE_MEMORY_LIMIT ("4G") for compiling; what the machine or cgroup has
   std::optional<std::string> dump_dir;                       ///< W4MOE_DUMP_DIR: sources, logs and cubins of compiles; none
   bool public_cache_dir = false;                             ///< files of cache_dir are readable by all: it is to be shipped
   LogFn log;                                                 ///< and W4MOE_LOG=warn|info|debug[,file]
@@ -59,6 +60,7 @@ struct BuildReport {
   std::vector<KernelReport> kernels;  ///< each distinct kernel once, in the order of the plans
   int compiled = 0;
   int hits = 0;
+  int jobs = 0;                       ///< compiles at a time: those asked for, cut down to what memory bears
   int failed = 0;                     ///< only with keep_going; the first failure is the call's error otherwise
   double seconds = 0;
 };
@@ -70,6 +72,8 @@ struct BuildOptions {
   BuildProgressFn progress;
   bool keep_going = false;            ///< a kernel that fails is reported and the others are built
   std::function<bool()> cancelled;    ///< asked before each compile; true ends the build with an error
+  /// Asked once for each distinct kernel (key, name, arch and description are set): false leaves it out. Null: all.
+  std::function<bool(const KernelReport&)> wanted;
 };
 
 /// Builds or finds every kernel of the plans, each distinct one once, without any driver or GPU: `w4moe build`.
@@ -87,7 +91,7 @@ struct ConfigRow {
   std::string name;      ///< "cache_dir"
   std::string variable;  ///< "W4MOE_CACHE_DIR"
   std::string value;
-  std::string origin;    ///< "option", "environment", "default"
+  std::string origin;    ///< "option", "environment", "config file", "default"
 };
 
 /// Every setting as it holds for these options in this environment. invalid_argument for a variable that cannot be read.

@@ -241,3 +241,56 @@ TEST_CASE_METHOD(Fixture, "a lock directory that cannot be used costs the single
   CHECK(builds.count() >= 1);
   CHECK(same(KernelCache(options).get(name_of("a")), sample("a")));
 }
+
+TEST_CASE_METHOD(Fixture, "C20: eight processes with forty kernels each compile no more at a time than there are places") {
+  // One byte for each compile that begins or ends, in one order for all processes: the running sum is how many run.
+  const std::string log = dir / "running";
+  const auto mark = [&](const char* what) {
+    const int fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    [[maybe_unused]] const ssize_t n = ::write(fd, what, 1);
+    ::close(fd);
+  };
+  constexpr int kPlaces = 3;
+  CHECK(failures_of(8, [&] {
+          KernelCache cache(options);
+          for (int key = 0; key < 40; ++key) {
+            const std::string id = std::to_string(::getpid()) + "-" + std::to_string(key);
+            const auto got = cache.get_or_build(name_of(id), [&]() -> Result<Entry> {
+              const RangeLock place = cache.compile_place(kPlaces);
+              if (!place.held()) return Error{ErrorCode::internal, "no place"};
+              mark("+");
+              std::this_thread::sleep_for(1ms);
+              mark("-");
+              return sample(id);
+            });
+            if (!got || !same(*got, sample(id))) return 1;
+          }
+          return 0;
+        }) == 0);
+  int running = 0, most = 0;
+  for (const char c : read_text(log)) most = std::max(most, running += c == '+' ? 1 : -1);
+  CHECK(running == 0);
+  CHECK(most <= kPlaces);
+  CHECK(most > 1);
+  CHECK(read_text(log).size() == 8 * 40 * 2);
+}
+
+TEST_CASE_METHOD(Fixture, "C20: a place is given back by a process that is killed, and waited for no longer than the limit") {
+  const pid_t holder = spawn([&] {
+    KernelCache cache(options);
+    const RangeLock place = cache.compile_place(1);
+    started.add();
+    std::this_thread::sleep_for(60s);
+    return 0;
+  });
+  wait_until_started();
+  CacheOptions hasty = options;
+  hasty.lock_wait.limit = 50ms;
+  CHECK_FALSE(KernelCache(hasty).compile_place(1).held());
+  CHECK(KernelCache(hasty).compile_place(2).held());
+  ::kill(holder, SIGKILL);
+  wait_for(holder);
+  CHECK(KernelCache(hasty).compile_place(1).held());
+  hasty.mode = CacheMode::off;
+  CHECK_FALSE(KernelCache(hasty).compile_place(1).held());
+}

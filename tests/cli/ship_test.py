@@ -1,0 +1,142 @@
+"""build for a fleet: shards that merge by copying, lists that an image is held against, builds that were killed, limits."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import unittest
+
+import support
+from build_test import OTHER, SMALL, manifest, tree
+
+
+class Shards(support.CliTest):
+    def setUp(self):
+        super().setUp()
+        self.write("shapes.json", manifest(SMALL, OTHER))
+
+    def build(self, *more, **kwargs):
+        return self.json("build", "--manifest", "shapes.json", "--arch", "sm_90a", *more, **kwargs)
+
+    def test_the_parts_are_the_whole_and_merge_by_copying(self):
+        whole = [k["key"] for k in self.build("--dry-run")["kernels"]]
+        parts = []
+        for i in (1, 2, 3):
+            # Another order of the layers on each machine, and another folder.
+            self.write("shapes.json", manifest(OTHER, SMALL) if i == 2 else manifest(SMALL, OTHER))
+            dry = self.build("--dry-run", "--shard", f"{i}/3")
+            done = self.build("--output", f"part{i}", "--shard", f"{i}/3")
+            self.assertEqual(done["shard"], f"{i}/3")
+            self.assertEqual((done["failed"], done["compiled"]), (0, dry["to_compile"]))
+            self.assertEqual({k["key"] for k in done["kernels"]}, {k["key"] for k in dry["kernels"]})
+            parts.append([k["key"] for k in done["kernels"]])
+        self.assertEqual(sorted(sum(parts, [])), sorted(whole))
+        self.assertLessEqual(max(map(len, parts)) - min(map(len, parts)), 1)
+        for i in (1, 2, 3):
+            shutil.copytree(self.path(f"part{i}"), self.path("merged"), dirs_exist_ok=True)
+        report = self.json("cache", "verify", "--readonly", "merged")
+        self.assertEqual((report["checked"], report["missing"], report["unlisted"], len(report["lists"])), (len(whole), [], [], 3))
+        self.assertEqual(self.build("--output", "merged", W4MOE_NVRTC="/nonexistent")["hits"], len(whole))
+        os.remove(self.path("merged", next(name for name in tree(self.path("part2")) if name.endswith(".cubin"))))
+        self.assertEqual(len(self.json("cache", "verify", "--readonly", "merged", code=6)["missing"]), 1)
+
+    def test_more_parts_than_kernels(self):
+        self.assertEqual(self.build("--dry-run", "--shard", "999/1000")["kernels"], [])
+
+    def test_bad_shards(self):
+        for text in ("0/2", "3/2", "1", "1/", "/2", "a/b", "1/2/3", "-1/2", "1/99999999999"):
+            self.refused("build", "--manifest", "shapes.json", "--shard", text, code=2, words=["--shard", text, "2/8"])
+
+
+class Lists(support.CliTest):
+    def test_an_image_is_held_against_a_list_that_is_kept_elsewhere(self):
+        self.write("shapes.json", manifest(SMALL))
+        line = ("build", "--manifest", "shapes.json", "--arch", "sm_90a", "--output", "kernels")
+        count = self.json(*line, "--lock", "fleet.json")["compiled"]
+        self.assertFalse(os.path.exists(self.path("kernels", "manifest.lock.json")))
+        with open(self.path("fleet.json"), encoding="utf-8") as file:
+            listed = json.load(file)
+        self.assertEqual((listed["schema"], len(listed["entries"])), ("w4moe.lock/1", count))
+        verify = ("cache", "verify", "--readonly", "kernels", "--lock", "fleet.json")
+        self.assertEqual(self.json(*verify)["checked"], count)
+        # The same build again changes no byte.
+        before = self.bytes_of("fleet.json")
+        self.json(*line, "--lock", "fleet.json")
+        self.assertEqual(self.bytes_of("fleet.json"), before)
+
+        # An entry that is whole, but not the listed one.
+        entry = listed["entries"][0]
+        content = self.bytes_of("kernels", entry["path"])
+        listed["entries"][0]["sha256"] = "0" * 64
+        self.write("other.json", json.dumps(listed))
+        self.assertEqual(self.json(*verify[:-1], "other.json", code=6)["changed"], [entry["path"]])
+        # One that is missing, and one that is not listed.
+        del listed["entries"][0]
+        self.write("other.json", json.dumps(listed))
+        self.assertEqual(self.json(*verify[:-1], "other.json", code=6)["unlisted"], [entry["path"]])
+        os.remove(self.path("kernels", entry["path"]))
+        self.assertEqual(self.json(*verify, code=6)["missing"], [entry["path"]])
+        with open(self.path("kernels", entry["path"]), "wb") as file:
+            file.write(content)
+        os.chmod(self.path("kernels", entry["path"]), 0o644)
+        self.json(*verify)
+        self.refused(*verify[:-1], "shapes.json", code=6, words=["shapes.json", "no lock file"])
+        self.refused(*verify[:-1], "none.json", code=1, words=["none.json"])
+
+    def test_a_list_of_what_a_build_has_in_the_cache(self):
+        self.write("shapes.json", manifest(SMALL, OTHER))
+        self.json("build", "--manifest", "shapes.json", "--arch", "sm_90a")
+        self.write("one.json", manifest(SMALL))
+        one = self.json("build", "--manifest", "one.json", "--arch", "sm_90a", "--lock", "one.lock.json")
+        with open(self.path("one.lock.json"), encoding="utf-8") as file:
+            listed = json.load(file)["entries"]
+        self.assertEqual({e["key"] for e in listed}, {k["key"] for k in one["kernels"]})
+
+
+class Killed(support.CliTest):
+    def test_a_build_that_was_killed_goes_on_where_it_was(self):
+        self.write("shapes.json", manifest({"model": "gpt-oss-120b", "max_tokens": 64}))
+        line = ("build", "--manifest", "shapes.json", "--arch", "sm_90a", "--output", "kernels")
+        process = subprocess.Popen([support.CLI, *line, "-j", "1", "-v"], cwd=self.folder, env=support.environment(self.folder),
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for text in process.stderr:
+            if text.startswith("[2/"):
+                break
+        process.kill()
+        process.communicate()
+        self.assertEqual(process.returncode, -signal.SIGKILL)
+        self.assertEqual(self.json("cache", "verify", "--readonly", "kernels")["damaged"], [])
+        again = self.json(*line)
+        self.assertGreaterEqual(again["hits"], 2)
+        self.assertEqual(again["hits"] + again["compiled"], len(again["kernels"]))
+        self.assertEqual(self.json("cache", "verify", "--readonly", "kernels")["missing"], [])
+
+
+class Limits(support.CliTest):
+    def test_C20_jobs_and_memory_are_honoured(self):
+        self.write("shapes.json", manifest(SMALL))
+        line = ("build", "--manifest", "shapes.json", "--arch", "sm_90a")
+        self.assertEqual(self.json(*line, "-j", "3")["jobs"], 3)
+        self.assertEqual(self.json(*line, "-j", "8", "--memory-limit", "600M")["jobs"], 2)
+        self.assertEqual(self.json(*line, "-j", "8", W4MOE_MEMORY_LIMIT="1M")["jobs"], 1)
+        self.refused(*line, "--memory-limit", "some", code=2, words=["--memory-limit", "some"])
+
+    def test_C01_C20_sixteen_cold_processes_compile_each_kernel_once(self):
+        self.write("shapes.json", manifest(dict(SMALL, max_tokens=1)))
+        line = [support.CLI, "build", "--manifest", "shapes.json", "--arch", "sm_90a", "-j", "2", "--json", "-q"]
+        processes = [subprocess.Popen(line, cwd=self.folder, env=support.environment(self.folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                     for _ in range(16)]
+        ended = [(*process.communicate(timeout=120), process.returncode) for process in processes]
+        self.assertEqual([(code, err) for _, err, code in ended], [(0, "")] * 16)
+        reports = [json.loads(out) for out, _, _ in ended]
+        count = len(reports[0]["kernels"])
+        self.assertEqual(sum(r["compiled"] for r in reports), count)
+        self.assertEqual(sum(r["hits"] for r in reports), 15 * count)
+        stats = self.json("cache", "stats")
+        self.assertEqual((stats["counters"]["compile"], stats["entries"]), (count, count))
+        self.assertEqual(os.listdir(self.path("cache", "v1", "tmp")), [])
+
+
+if __name__ == "__main__":
+    support.needs_nvrtc()
+    unittest.main(verbosity=2)
