@@ -166,7 +166,7 @@ Result<BuiltKernel> KernelBuilder::obtain(const Item& item, JitMode jit, const B
         return std::move(*built);
       }
     }
-    if (jit == JitMode::off) return missing_kernel(item, "compiling is forbidden (W4MOE_JIT=off, jit = off, or preload)");
+    if (jit == JitMode::off) return missing_kernel(item, "compiling is forbidden (W4MOE_JIT=off, jit = off, freeze, or preload)");
     Error error = missing_kernel(item, "there is no usable compiler: " + no_compiler);
     error.code = ErrorCode::toolchain_missing;
     return error;

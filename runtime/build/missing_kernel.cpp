@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
+#include <utility>
+#include <vector>
 
 namespace w4moe {
 namespace {
 
 constexpr std::size_t kMaxEntriesRead = 512;
 constexpr std::size_t kMaxValueShown = 60;
+constexpr std::size_t kMaxLinesShown = 6;
 
 /// The value if it is short, else enough to recognise it.
 std::string shown(const std::string& value) {
@@ -17,25 +21,54 @@ std::string shown(const std::string& value) {
   return fmt::format("{}... ({} bytes)", value.substr(0, std::min(line, kMaxValueShown)), value.size());
 }
 
-/// Two texts that differ in one line are shown by that line: the sources in a key are long.
-std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
-  std::size_t begin_a = 0;
-  std::size_t begin_b = 0;
-  while (begin_a < a.size() && begin_b < b.size()) {
-    const std::string line_a = a.substr(begin_a, a.find('\n', begin_a) - begin_a);
-    const std::string line_b = b.substr(begin_b, b.find('\n', begin_b) - begin_b);
-    if (line_a != line_b) return {line_a, line_b};
-    begin_a += line_a.size() + 1;
-    begin_b += line_b.size() + 1;
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::size_t begin = 0;
+  while (begin < text.size()) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    // A comment says again what the code below it says.
+    if (text.compare(begin, 2, "//") != 0) lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
   }
-  return {begin_a < a.size() ? a.substr(begin_a) : "nothing", begin_b < b.size() ? b.substr(begin_b) : "nothing"};
+  return lines;
 }
 
+/// The lines of two long values (the sources in a key) that differ, pairwise where both have as many lines.
+std::vector<std::pair<std::string, std::string>> differing_lines(const cache::KeyDifference& difference) {
+  const std::vector<std::string> here = lines_of(difference.left.value_or(""));
+  const std::vector<std::string> there = lines_of(difference.right.value_or(""));
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (std::size_t i = 0; i < std::max(here.size(), there.size()); ++i) {
+    const std::string a = i < here.size() ? here[i] : "nothing";
+    const std::string b = i < there.size() ? there[i] : "nothing";
+    if (a != b) pairs.emplace_back(a, b);
+  }
+  return pairs;
+}
+
+std::string unindented(const std::string& line) { return line.substr(std::min(line.find_first_not_of(' '), line.size())); }
+
 std::string describe(const cache::KeyDifference& difference) {
-  if (!difference.left) return fmt::format("{}: only there ({})", difference.label, shown(*difference.right));
-  if (!difference.right) return fmt::format("{}: only here ({})", difference.label, shown(*difference.left));
-  const auto [here, there] = first_difference(*difference.left, *difference.right);
-  return fmt::format("{}: '{}' is wanted, '{}' is there", difference.label, shown(here), shown(there));
+  if (!difference.left) return fmt::format("\n    {}: only there ({})", difference.label, shown(*difference.right));
+  if (!difference.right) return fmt::format("\n    {}: only here ({})", difference.label, shown(*difference.left));
+  std::string text;
+  std::size_t told = 0;
+  const auto pairs = differing_lines(difference);
+  for (const auto& [here, there] : pairs) {
+    if (told++ == kMaxLinesShown) {
+      text += fmt::format("\n    {}: and {} more lines", difference.label, pairs.size() - kMaxLinesShown);
+      break;
+    }
+    text += fmt::format("\n    {}: '{}' is wanted, '{}' is there", difference.label, unindented(here), unindented(there));
+  }
+  return text;
+}
+
+/// Fewer fields first, then fewer lines in them.
+std::pair<std::size_t, std::size_t> distance(const std::vector<cache::KeyDifference>& differences) {
+  std::size_t lines = 0;
+  for (const cache::KeyDifference& difference : differences) lines += differing_lines(difference).size();
+  return {differences.size(), lines};
 }
 
 }  // namespace
@@ -49,13 +82,13 @@ std::string nearest_entry(cache::Store& store, const std::string& key_text) {
     const std::optional<cache::Entry> entry = store.get(stored.name);
     if (!entry) continue;
     std::vector<cache::KeyDifference> differences = cache::diff_key_texts(key_text, entry->key_text);
-    if (best && best->size() <= differences.size()) continue;
+    if (best && distance(*best) <= distance(differences)) continue;
     best = std::move(differences);
     best_name = stored.name.key.short_hex();
   }
   if (!best) return "the cache is empty";
   std::string text = fmt::format("the nearest entry, {}, differs in", best_name);
-  for (const cache::KeyDifference& difference : *best) text += fmt::format("\n    {}", describe(difference));
+  for (const cache::KeyDifference& difference : *best) text += describe(difference);
   return text;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
 #include <mutex>
 
@@ -24,6 +25,7 @@ struct Engine::Impl {
   Logger logger;
   KernelTable kernels;
   ScratchUse scratch_use;
+  std::atomic<bool> frozen{false};
 
   std::mutex mutex;
   std::unique_ptr<KernelBuilder> builder_instance;
@@ -159,8 +161,11 @@ Result<BuildReport> Engine::Impl::build(const Plan& plan, JitMode jit, const Loa
 }
 
 Result<BuildReport> Engine::build(const Plan& plan, const LoadOptions& options) {
-  return guarded([&] { return impl_->build(plan, impl_->config.jit, options); });
+  return guarded([&] { return impl_->build(plan, impl_->frozen ? JitMode::off : impl_->config.jit, options); });
 }
+
+void Engine::freeze() { impl_->frozen = true; }
+bool Engine::frozen() const { return impl_->frozen || impl_->config.jit == JitMode::off; }
 
 Result<BuildReport> Engine::preload(const Plan& plan, const LoadOptions& options) {
   return guarded([&] { return impl_->build(plan, JitMode::off, options); });

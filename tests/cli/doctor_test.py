@@ -8,7 +8,7 @@ import support
 class Doctor(support.CliTest):
     def test_json(self):
         report = self.json("doctor")
-        for field in ("versions", "settings", "cache", "nvrtc", "driver", "devices"):
+        for field in ("versions", "settings", "cache", "readonly_dirs", "machine", "nvrtc", "driver", "devices"):
             self.assertIn(field, report)
         settings = {row["name"]: row for row in report["settings"]}
         self.assertEqual(settings["cache_dir"]["value"], self.path("cache"))
@@ -23,6 +23,35 @@ class Doctor(support.CliTest):
         self.assertEqual((settings["jobs"]["value"], settings["jobs"]["origin"]), ("3", "option"))
         self.assertEqual(settings["cache_dir"]["origin"], "option")
         self.assertEqual((settings["arch"]["value"], settings["arch"]["origin"]), ("sm_89", "environment"))
+
+    def test_a_configuration_file_is_told_with_its_place(self):
+        self.write("w4moe.conf", "jobs = 2\narch = sm_86\n")
+        report = self.json("doctor", "--memory-limit", "1G", W4MOE_CONFIG=self.path("w4moe.conf"), W4MOE_JOBS="5")
+        settings = {row["name"]: row for row in report["settings"]}
+        self.assertEqual((settings["config"]["value"], settings["config"]["origin"]), (self.path("w4moe.conf"), "environment"))
+        self.assertEqual((settings["arch"]["value"], settings["arch"]["origin"]), ("sm_86", "config file"))
+        self.assertEqual((settings["jobs"]["value"], settings["jobs"]["origin"]), ("5", "environment"))
+        self.assertEqual(settings["memory_limit"]["origin"], "option")
+        self.assertEqual(report["machine"]["compiles_at_a_time"], 4)
+        self.assertEqual(self.json("plan", *support.TINY, W4MOE_CONFIG=self.path("w4moe.conf"))["device"]["arch"], "sm_86")
+        os.makedirs(self.path(".config/w4moe"))
+        self.write(".config/w4moe/config", "arch = sm_80\n")
+        self.assertEqual(self.json("plan", *support.TINY)["device"]["arch"], "sm_80")
+        self.write(".config/w4moe/config", "arc = sm_80\n")
+        self.refused("plan", *support.TINY, code=2, words=[".config/w4moe/config:1", "'arc'", "arch"])
+        self.assertIn("'arc'", self.json("doctor")["settings_problem"])
+
+    def test_a_misspelt_variable_is_told(self):
+        report = self.json("doctor", W4MOE_CACHEDIR="/somewhere")
+        self.assertEqual(report["unknown_variables"], ["W4MOE_CACHEDIR"])
+        self.assertTrue(any("W4MOE_CACHEDIR" in text for text in report["warnings"]))
+
+    def test_read_only_folders_are_looked_at(self):
+        os.mkdir(self.path("open"))
+        os.chmod(self.path("open"), 0o777)
+        rows = self.json("doctor", W4MOE_CACHE_READONLY_DIRS=self.path("none") + ":" + self.path("open"))["readonly_dirs"]
+        self.assertEqual([row["state"] for row in rows], ["refused", "refused"])
+        self.assertIn("0777", rows[1]["problem"])
 
     def test_text(self):
         out, err = self.cli("doctor")

@@ -93,6 +93,69 @@ class Lists(support.CliTest):
         self.assertEqual({e["key"] for e in listed}, {k["key"] for k in one["kernels"]})
 
 
+class Copies(support.CliTest):
+    def test_O06_export_import_and_explain(self):
+        self.write("shapes.json", manifest(SMALL, OTHER))
+        built = self.json("build", "--manifest", "shapes.json", "--arch", "sm_90a")
+        count = built["compiled"]
+        out = self.json("cache", "export", "shipped")
+        self.assertEqual((out["copied"], out["present"], out["failed"], out["path"]), (count, 0, [], self.path("shipped")))
+        self.assertEqual(self.json("cache", "export", "shipped")["present"], count)
+        self.assertEqual(os.stat(self.path("shipped", "v1")).st_mode & 0o777, 0o755)
+        self.assertEqual(self.json("cache", "verify", "--readonly", "shipped", "--lock", "shipped/manifest.lock.json")["checked"], count)
+
+        # Into another cache, twice; a damaged entry stays behind and is told.
+        elsewhere = {"W4MOE_CACHE_DIR": self.path("elsewhere")}
+        self.assertEqual(self.json("cache", "import", "shipped", **elsewhere)["copied"], count)
+        self.assertEqual(self.json("cache", "import", "shipped", **elsewhere)["present"], count)
+        again = self.json("build", "--manifest", "shapes.json", "--arch", "sm_90a", W4MOE_NVRTC="/nonexistent", **elsewhere)
+        self.assertEqual((again["hits"], again["compiled"]), (count, 0))
+        files = sorted(name for name in tree(self.path("shipped")) if name.endswith(".cubin"))
+        with open(self.path("shipped", files[0]), "r+b") as file:
+            file.seek(64)
+            file.write(b"\xff\xff\xff\xff")
+        third = self.json("cache", "import", "shipped", code=3, W4MOE_CACHE_DIR=self.path("third"))
+        self.assertEqual((third["copied"], len(third["failed"])), (count - 1, 1))
+        self.assertIn(files[0], third["failed"][0])
+        self.refused("cache", "import", "nowhere", code=1, words=["nowhere"])
+        self.assertEqual(self.json("cache", "export", "empty", W4MOE_CACHE_DIR=self.path("unused"))["copied"], 0)
+
+        # explain, by keys and by files: the same, and only the lines that differ.
+        fc1 = [k["key"] for k in built["kernels"] if k["name"].startswith("fc1")]
+        text, _ = self.cli("cache", "explain", *fc1[:2])
+        self.assertRegex(text, r"\n- +\.activation = Activation::\w+,\n\+ +\.activation = Activation::\w+,")
+        self.assertNotIn(".hidden", text)
+        self.assertNotIn("bundle", text)
+        files = [next(name for name in tree(self.path("cache")) if name.replace("/", "").find(key) > 0) for key in fc1[:2]]
+        by_file = self.json("cache", "explain", *(os.path.join("cache", name) for name in files))
+        self.assertEqual(by_file["differences"], self.json("cache", "explain", *fc1[:2])["differences"])
+        self.refused("cache", "explain", "shapes.json", code=6, words=["shapes.json"])
+
+    def test_O06_inspect_shows_resources_source_and_machine_code(self):
+        self.write("shapes.json", manifest(SMALL))
+        key = self.json("build", "--manifest", "shapes.json", "--arch", "sm_90a")["kernels"][0]["key"]
+        entry = self.json("inspect", key)
+        self.assertGreater(entry["smem_bytes"], 0)
+        self.assertIn("inline constexpr Variant kVariant", entry["source"]["header"])
+        self.assertIn("#include", entry["source"]["entry"])
+        text, _ = self.cli("inspect", key, "--source")
+        for word in ("registers", "spills", "shared memory in all", "layout_id", "inline constexpr Variant kVariant"):
+            self.assertIn(word, text)
+        # A bare cubin has no source; a disassembler is run where there is one.
+        with open(self.path("bare.cubin"), "wb") as file:
+            path = next(name for name in tree(self.path("cache")) if name.endswith(key[2:] + "-" + entry["nvrtc"] + ".cubin"))
+            file.write(self.bytes_of("cache", path)[:entry["cubin_bytes"]])
+        self.assertNotIn("source", self.json("inspect", "bare.cubin"))
+        self.refused("inspect", "bare.cubin", "--source", code=2, words=["--source", "bare.cubin"])
+        os.mkdir(self.path("bin"))
+        self.write("bin/nvdisasm", '#!/bin/sh\n[ "$1" = -c ] && head -c 4 "$2" | tail -c 3 && echo " MOV R1, R2"\n')
+        os.chmod(self.path("bin/nvdisasm"), 0o755)
+        with_tool = {"PATH": self.path("bin") + os.pathsep + os.environ["PATH"]}
+        self.assertEqual(self.json("inspect", key, "--sass", **with_tool)["sass"], "ELF MOV R1, R2\n")
+        self.write("bin/nvdisasm", "#!/bin/sh\nexit 3\n")
+        self.refused("inspect", key, "--sass", code=1, words=["nvdisasm"], **with_tool)
+
+
 class Killed(support.CliTest):
     def test_a_build_that_was_killed_goes_on_where_it_was(self):
         self.write("shapes.json", manifest({"model": "gpt-oss-120b", "max_tokens": 64}))

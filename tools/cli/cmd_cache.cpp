@@ -12,6 +12,7 @@
 #include "generator/render/bundle.hpp"
 #include "tools/cli/commands.hpp"
 #include "tools/cli/kernel_source.hpp"
+#include "tools/cli/line_diff.hpp"
 #include "tools/cli/lock_file.hpp"
 
 namespace w4moe::cli {
@@ -179,7 +180,7 @@ Json optional_text(const std::optional<std::string>& text) { return text ? Json(
 Result<int> explain(const Options& options, cache::DiskStore& store, Console& console) {
   std::vector<cache::Entry> entries;
   for (const std::string& digits : options.cache.keys) {
-    Result<cache::Entry> entry = find_entry(store, digits);
+    Result<cache::Entry> entry = named_entry(store, digits);
     if (!entry) return entry.error();
     entries.push_back(std::move(*entry));
   }
@@ -196,12 +197,42 @@ Result<int> explain(const Options& options, cache::DiskStore& store, Console& co
     document["differences"] = Json::array();
     for (const cache::KeyDifference& d : cache::diff_key_texts(entries[0].key_text, entries[1].key_text)) {
       document["differences"].push_back({{"label", d.label}, {"left", optional_text(d.left)}, {"right", optional_text(d.right)}});
-      text += fmt::format("{}:\n- {}\n+ {}\n", d.label, d.left.value_or("(none)"), d.right.value_or("(none)"));
+      text += fmt::format("{}:\n{}", d.label, line_diff(d.left.value_or("(none)"), d.right.value_or("(none)")));
     }
     if (text.empty()) text = "the keys are equal\n";
   }
   finish(console, std::move(document), text);
   return kDone;
+}
+
+/// export: the cache to a folder that can be shipped; import: such a folder, or any cache, to the cache. Also merges two.
+Result<int> copy(const Options& options, cache::DiskStore& store, Console& console) {
+  const bool out = options.cache.action == "export";
+  cache::DiskOptions other_options;
+  other_options.root = absolute_path(options.cache.folder);
+  other_options.read_only = !out;
+  other_options.public_read = out;
+  other_options.max_bytes = 0;  // nothing is evicted from what was asked for
+  other_options.trust = store.options().trust;
+  other_options.warn = [&console](const std::string& message) { console.warning(message); };
+  cache::DiskStore other(other_options);
+  cache::DiskStore& to = out ? other : store;
+  const Result<cache::CopyReport> report = out && not_made_yet(options, store) ? Result<cache::CopyReport>(cache::CopyReport{})
+                                                                               : cache::copy_entries(out ? store : other, to);
+  if (!report) return report.error();
+  if (out && report->copied + report->present > 0) {
+    if (Status s = write_lock_file(other_options.root, other_options.root + "/" + kLockFileName); !s) return s.error();
+  }
+  Json document = document_for(options.cache.action, to.options().root);
+  document["from"] = (out ? store : other).options().root;
+  document["copied"] = report->copied;
+  document["present"] = report->present;
+  document["failed"] = report->failed;
+  std::string text;
+  for (const std::string& why : report->failed) console.error(why);
+  text += fmt::format("{} entries copied to {}, {} were there, {} failed\n", report->copied, to.options().root, report->present, report->failed.size());
+  finish(console, std::move(document), text);
+  return report->failed.empty() ? kDone : kSomeFailed;
 }
 
 }  // namespace
@@ -214,6 +245,7 @@ Result<int> cmd_cache(const Options& options, Console& console) {
   if (action == "list") return list(**store, console);
   if (action == "stats") return stats(**store, console);
   if (action == "verify") return verify(options, **store, console);
+  if (action == "export" || action == "import") return copy(options, **store, console);
   if (action == "explain") return explain(options, **store, console);
   return prune(options, **store, console);
 }

@@ -1,11 +1,14 @@
+#include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "generator/compile/nvrtc_compiler.hpp"
+#include "runtime/build/job_limit.hpp"
 #include "tools/cli/commands.hpp"
 #include "tools/cli/device_choice.hpp"
 #include "tools/cli/kernel_source.hpp"
@@ -89,6 +92,43 @@ Json cache_json(const Config& config, Console& console) {
   return json;
 }
 
+/// The folders that are only read: what is wrong with each, and what it holds.
+Json readonly_json(const Config& config) {
+  Json rows = Json::array();
+  for (const std::string& root : config.cache.read_only_dirs) {
+    cache::DiskOptions disk = config.cache.disk;
+    disk.root = root;
+    disk.read_only = true;
+    const cache::DiskRoot::Opened opened = cache::DiskRoot::open(disk, false);
+    Json row = {{"path", root}, {"state", opened.root ? "readable" : "refused"}, {"entries", opened.root ? opened.root->scan().size() : 0}};
+    row["problem"] = opened.root ? Json() : Json(opened.why);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+Json machine_json(const Config* config) {
+  struct utsname name {};
+  ::uname(&name);
+  Json json = {{"system", fmt::format("{} {} {}", name.sysname, name.release, name.machine)}, {"user", ::geteuid()}, {"processors", processors()},
+               {"usable_memory_bytes", usable_memory_bytes()}};
+  if (config != nullptr) json["compiles_at_a_time"] = bounded_jobs(config->jobs, config->memory_bytes);
+  return json;
+}
+
+/// Variables that look like ours and are none: a setting that was misspelt has no effect and no other message.
+std::vector<std::string> unknown_variables(const std::vector<ConfigRow>& rows) {
+  std::vector<std::string> unknown;
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string text = *at;
+    const std::string name = text.substr(0, text.find('='));
+    if (name.rfind("W4MOE_", 0) != 0) continue;
+    if (std::none_of(rows.begin(), rows.end(), [&](const ConfigRow& row) { return row.variable == name; })) unknown.push_back(name);
+  }
+  std::sort(unknown.begin(), unknown.end());
+  return unknown;
+}
+
 Json examine(const Options& options, Console& console) {
   Json document = {{"schema", "w4moe.doctor/1"}, {"versions", versions_json()}, {"settings", Json::array()}};
   const Result<Config> config = resolve_config(kernel_options(options.kernels, console), process_environment);
@@ -96,12 +136,16 @@ Json examine(const Options& options, Console& console) {
     for (const ConfigRow& row : config->rows) {
       document["settings"].push_back({{"name", row.name}, {"variable", row.variable}, {"value", row.value}, {"origin", row.origin}});
     }
+    document["unknown_variables"] = unknown_variables(config->rows);
+    for (const std::string& name : document["unknown_variables"].get<std::vector<std::string>>()) console.warning(name + " is set, and is no setting");
     document["cache"] = cache_json(*config, console);
+    document["readonly_dirs"] = readonly_json(*config);
   } else {
     document["settings_problem"] = config.error().message;
     console.warning(config.error().message);
     document["cache"] = {{"path", nullptr}, {"state", "unknown"}, {"problem", config.error().message}};
   }
+  document["machine"] = machine_json(config ? &*config : nullptr);
   document["nvrtc"] = nvrtc_json(config ? &*config : nullptr);
   const Machine machine = look_at_machine();
   document["driver"] = {{"found", machine.driver != nullptr}, {"cuda_version", machine.driver != nullptr ? Json(machine.driver_version) : Json()},
@@ -127,6 +171,11 @@ std::string as_text(const Json& d) {
     }
   };
   section("cache");
+  for (const Json& row : d.value("readonly_dirs", Json::array())) {
+    text += fmt::format("  {:<18} {} ({}{})\n", "read only", shown(row["path"]), row["problem"].is_null() ? shown(row["entries"]) + " entries" : shown(row["state"]) + ": ",
+                        row["problem"].is_null() ? std::string() : shown(row["problem"]));
+  }
+  section("machine");
   section("nvrtc");
   section("driver");
   text += "devices\n";

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "generator/compile/cubin_info.hpp"
+#include "generator/render/variant_header.hpp"
 #include "tools/cli/commands.hpp"
 #include "tools/cli/files.hpp"
 #include "tools/cli/kernel_source.hpp"
@@ -62,6 +63,20 @@ std::string layout_text(const CubinInfo& info) {
   return id ? fmt::format("{:016x}", *id) : std::string();
 }
 
+/// A field of the entry's key: "variant" and "entry" are the texts that were compiled.
+std::string key_field(const cache::Entry& entry, const std::string& label) {
+  for (const cache::KeyField& field : cache::parse_key_text(entry.key_text).value_or(std::vector<cache::KeyField>{})) {
+    if (field.label == label) return field.value;
+  }
+  return {};
+}
+
+/// Shared memory of one CTA in the layer that the entry was first built for, as its metadata says.
+Json entry_smem_bytes(const cache::Entry& entry) {
+  const Json metadata = Json::parse(entry.metadata, nullptr, false);
+  return metadata.is_object() && metadata.contains("smem_bytes") ? metadata["smem_bytes"] : Json();
+}
+
 Json kernel_json(const CubinKernel& k) {
   Json row = {{"entry", k.name}, {"registers", k.registers}, {"static_smem_bytes", k.static_shared_bytes}, {"stack_bytes", k.stack_bytes},
               {"argument_bytes", k.argument_bytes}, {"max_threads", k.max_threads}};
@@ -80,7 +95,9 @@ Json document_of(const Target& target, const CubinInfo& info) {
     const Json metadata = Json::parse(target.entry->metadata, nullptr, false);
     document["key"] = target.entry->key().hex();
     document["nvrtc"] = target.entry->builder;
+    document["smem_bytes"] = entry_smem_bytes(*target.entry);
     document["metadata"] = metadata.is_discarded() ? Json() : metadata;
+    document["source"] = {{"header", key_field(*target.entry, "variant")}, {"entry", key_field(*target.entry, "entry")}};
   }
   return document;
 }
@@ -95,6 +112,7 @@ std::string as_text(const Target& target, const CubinInfo& info) {
                         k.registers, k.static_shared_bytes, k.stack_bytes, k.argument_bytes, k.max_threads,
                         k.spill_source == SpillSource::unknown ? std::string("unknown") : fmt::format("{} bytes", k.spill_bytes));
   }
+  if (target.entry && !entry_smem_bytes(*target.entry).is_null()) text += fmt::format("  {} bytes of shared memory in all\n", entry_smem_bytes(*target.entry).dump());
   for (const CubinFact& fact : info.facts) {
     const bool hex = fact_name(fact) == "layout_id";
     text += hex ? fmt::format("  {} = {:016x}\n", fact_name(fact), fact.value) : fmt::format("  {} = {}\n", fact_name(fact), fact.value);
@@ -109,6 +127,9 @@ Result<int> cmd_inspect(const Options& options, Console& console) {
   if (!target) return target.error();
   const Result<CubinInfo> info = read_cubin(*target->cubin);
   if (!info) return Error{info.error().code, fmt::format("{}: {}", target->origin, info.error().message)};
+  if (options.inspect.source && !target->entry) {
+    return Error{ErrorCode::invalid_argument, fmt::format("--source: {} is a bare cubin; only cache entries keep the texts that they were compiled from", target->origin)};
+  }
   std::string sass;
   if (options.inspect.sass) {
     Result<std::string> text = disassemble(*target->cubin);
@@ -120,7 +141,11 @@ Result<int> cmd_inspect(const Options& options, Console& console) {
     if (options.inspect.sass) document["sass"] = sass;
     console.result(document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   } else {
-    console.result(as_text(*target, *info) + sass);
+    std::string source;
+    if (options.inspect.source) {
+      source = fmt::format("\n// {}\n{}\n// the source that includes it\n{}", kVariantHeaderName, key_field(*target->entry, "variant"), key_field(*target->entry, "entry"));
+    }
+    console.result(as_text(*target, *info) + source + sass);
   }
   return kDone;
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "generator/problem/errors.hpp"
+#include "tools/cli/files.hpp"
 
 namespace w4moe::cli {
 
@@ -66,6 +67,16 @@ Result<cache::Entry> find_entry(cache::DiskStore& store, const std::string& digi
   std::optional<cache::Entry> entry = store.get(cache::EntryName(found.front().key));
   if (!entry) return Error{ErrorCode::corrupt, fmt::format("the entry {} of {} is damaged", found.front().key.hex(), store.options().root)};
   return std::move(*entry);
+}
+
+Result<cache::Entry> named_entry(cache::DiskStore& store, const std::string& file_or_digits) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file_or_digits, ignored)) return find_entry(store, file_or_digits);
+  Result<cache::Bytes> bytes = read_bytes(file_or_digits);
+  if (!bytes) return bytes.error();
+  Result<cache::Entry> entry = cache::decode_entry(std::move(*bytes));
+  if (!entry) return Error{entry.error().code, fmt::format("{}: {}", file_or_digits, entry.error().message)};
+  return entry;
 }
 
 std::string metadata_text(const cache::Entry& entry, const char* field) {

@@ -27,6 +27,9 @@ Result<std::unique_ptr<cache::DiskStore>> open_cache(const KernelFlags& flags, c
 /// The entry whose key begins with these digits: invalid_argument where there is none or more than one.
 Result<cache::Entry> find_entry(cache::DiskStore& store, const std::string& digits);
 
+/// Likewise, or the entry of a file.
+Result<cache::Entry> named_entry(cache::DiskStore& store, const std::string& file_or_digits);
+
 /// The metadata of an entry, or an empty object; never an error.
 std::string metadata_text(const cache::Entry& entry, const char* field);
 

@@ -197,6 +197,7 @@ void add_run(CLI::App& app, Options& o) {
 void add_inspect(CLI::App& app, Options& o) {
   CLI::App* verb = app.add_subcommand("inspect", "What a kernel binary or cache entry says of itself");
   verb->add_option("target", o.inspect.target, "A cubin, a cache entry's file, or the first digits of a key in the cache")->required();
+  verb->add_flag("--source", o.inspect.source, "Print the two texts that the kernel was compiled from too; entries only");
   verb->add_flag("--sass", o.inspect.sass, "Disassemble too; needs nvdisasm or cuobjdump on PATH");
   verb->add_option("--cache-dir", o.kernels.cache_dir, "Where keys are looked up");
   add_common(verb, o);
@@ -234,14 +235,20 @@ void add_cache(CLI::App& app, Options& o) {
   prune->add_option("--max-size", c.max_size, "Bytes that may stay, as in 512M (default: W4MOE_CACHE_MAX_SIZE, then 2G)");
   prune->add_option("--max-age", c.max_age_days, "Remove what was last used more than this many days ago")->check(CLI::NonNegativeNumber);
   dry_run(prune);
+  CLI::App* copy_out = add_cache_action(verb, o, "export", "Copy every valid entry to a folder that can be shipped, with its list");
+  copy_out->add_option("folder", c.folder, "The folder; made if need be")->required();
+  readonly(copy_out);
+  CLI::App* copy_in = add_cache_action(verb, o, "import", "Copy every valid entry of a folder to the cache");
+  copy_in->add_option("folder", c.folder, "A folder that build or export made, or another cache")->required();
   CLI::App* explain = add_cache_action(verb, o, "explain", "What a key is made of; of two keys: in what they differ");
-  explain->add_option("keys", c.keys, "First digits of one or two keys")->required()->expected(1, 2);
+  explain->add_option("keys", c.keys, "First digits of one or two keys, or files of entries")->required()->expected(1, 2);
   readonly(explain);
   verb->footer(
       "Examples:\n"
       "  w4moe cache path\n"
       "  w4moe cache verify --readonly /opt/kernels --json\n"
-      "  w4moe cache prune --max-size 512M --dry-run");
+      "  w4moe cache prune --max-size 512M --dry-run\n"
+      "  w4moe cache export /srv/kernels");
 }
 
 void add_verbs(CLI::App& app, Options& o) {

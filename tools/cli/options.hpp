@@ -66,12 +66,14 @@ struct RunFlags {
 
 struct InspectFlags {
   std::string target;  ///< a file, or the first digits of a key
+  bool source = false;
   bool sass = false;
 };
 
 struct CacheFlags {
   std::string action;                  ///< "path", "list", ...
   std::string readonly;                ///< a directory to look at instead, without touching it
+  std::string folder;                  ///< export, import
   std::string lock;                    ///< verify: the list to hold the folder against
   bool remove = false;                 ///< verify: remove what is damaged
   bool old = false;                    ///< clean

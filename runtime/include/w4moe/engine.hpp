@@ -89,6 +89,10 @@ class Engine {
   Result<BuildReport> build(const Plan& plan, const LoadOptions& options = {});
   /// build() that never compiles: a kernel that the cache does not hold is an error that names it and the manifest entry to add.
   Result<BuildReport> preload(const Plan& plan, const LoadOptions& options = {});
+  /// From now on build() is preload(): nothing is compiled any more, for the rest of the engine's life. For a service that has
+  /// warmed up, and in which a compile would be a fault to be seen rather than a stall.
+  void freeze();
+  bool frozen() const;
   /// Gives up one build() of this plan in the current context. A kernel leaves the GPU when no build and no Binding uses it.
   Status unload(const Plan& plan);
   /// Gives up every build() in every context.
