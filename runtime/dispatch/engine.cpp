@@ -16,6 +16,7 @@
 #include "runtime/driver/scoped.hpp"
 #include "runtime/guarded.hpp"
 #include "runtime/module/kernel_table.hpp"
+#include "runtime/weights/gpu_packer.hpp"
 
 namespace w4moe {
 
@@ -48,7 +49,16 @@ struct Engine::Impl {
     return table;
   }
 
+  /// Packing kernels by context and format: few formats exist, so that they stay until unload_all().
+  struct PackSlot {
+    unsigned long long context_id;
+    QuantFormat format;
+    PackKernels kernels;
+  };
+  std::vector<PackSlot> pack_slots;
+
   Result<BuildReport> build(const Plan& plan, JitMode jit, const LoadOptions& load);
+  Result<PackKernels> packing_kernels(const driver::DriverTable& table, const driver::CurrentContext& context, const Plan& plan);
   Status run_debug(const Binding::Impl& b, StreamHandle stream, const RunArgs& args);
 };
 
@@ -179,7 +189,63 @@ Status Engine::unload(const Plan& plan) {
   });
 }
 
-void Engine::unload_all() { impl_->kernels.clear(); }
+void Engine::unload_all() {
+  impl_->kernels.clear();
+  const std::lock_guard lock(impl_->mutex);
+  impl_->pack_slots.clear();
+}
+
+Result<PackKernels> Engine::Impl::packing_kernels(const driver::DriverTable& table, const driver::CurrentContext& context, const Plan& plan) {
+  const QuantFormat& format = plan.problem.format;
+  {
+    const std::lock_guard lock(mutex);
+    for (const PackSlot& slot : pack_slots) {
+      if (slot.context_id == context.id && slot.format == format) return slot.kernels;
+    }
+  }
+  const std::array<Variant, 2> variants = packing_variants(format, plan.device.arch);
+  const KernelWish wishes[] = {{variants[0], "scan", &plan.problem}, {variants[1], "pack", &plan.problem}};
+  const Result<std::vector<BuiltKernel>> built = builder().build(wishes, config.jit, {});
+  if (!built) return built.error();
+  PackKernels loaded;
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    const BuiltKernel& kernel = (*built)[i];
+    const Result<std::shared_ptr<const KernelLibrary>> library =
+        KernelLibrary::load(table, variants[i], *kernel.cubin, kernel.report.builder);
+    if (!library) return library.error();
+    const Result<std::shared_ptr<const LoadedKernel>> function = resolve_function(*library, context);
+    if (!function) return function.error();
+    (i == 0 ? loaded.scan : loaded.pack) = *function;
+  }
+  const std::lock_guard lock(mutex);
+  pack_slots.push_back(PackSlot{context.id, format, loaded});
+  return loaded;
+}
+
+Result<PreparedWeights> Engine::prepare(const Plan& plan, const SourceWeights& source, void* dest, i64 dest_bytes, void* workspace,
+                                        i64 workspace_bytes, StreamHandle stream, const PackOptions& options) {
+  return guarded([&]() -> Result<PreparedWeights> {
+    if (Status s = validate_source(plan.problem, source); !s) return s.error();
+    Result<DriverContext> dc = driver_context(*impl_);
+    if (!dc) return dc.error();
+    if (Status s = check_not_capturing(*dc->table, stream); !s) return s.error();
+    if (Status s = check_stream(*dc->table, dc->context, stream); !s) return s.error();
+    if (Status s = check_memory_device(*dc, "the destination", dest); !s) return s.error();
+    if (Status s = check_memory_device(*dc, "the workspace", workspace); !s) return s.error();
+    const Result<PackKernels> kernels = impl_->packing_kernels(*dc->table, dc->context, plan);
+    if (!kernels) return kernels.error();
+    const PackMemory memory{device_ptr(dest), dest_bytes, device_ptr(workspace), workspace_bytes};
+    if (Status s = pack_on_gpu(*dc->table, *kernels, plan.problem, source, memory, stream, options); !s) return s.error();
+    return PreparedWeights{dest, dest_bytes, make_weight_header(plan.weights)};
+  });
+}
+
+Result<i64> prepare_workspace_bytes(const Problem& problem, const SourceWeights& source) {
+  return guarded([&]() -> Result<i64> {
+    if (Status s = validate_source(problem, source); !s) return s.error();
+    return pack_workspace_bytes(problem, source);
+  });
+}
 
 Result<PreparedWeights> Engine::adopt(const void* device_data, i64 bytes) const {
   return guarded([&]() -> Result<PreparedWeights> {

@@ -12,6 +12,7 @@
 #include "w4moe/build.hpp"
 #include "w4moe/prepared_weights.hpp"
 #include "w4moe/run_args.hpp"
+#include "w4moe/weights.hpp"
 
 namespace w4moe {
 
@@ -98,6 +99,13 @@ class Engine {
   /// Gives up every build() in every context.
   void unload_all();
 
+  /// Packs a layer's checkpoint tensors on the GPU: the bytes are those of pack_on_cpu. dest: device memory of at least
+  /// plan.prepared_weight_bytes(); workspace: of at least prepare_workspace_bytes(), free again afterwards; both aligned to
+  /// kRegionAlignBytes. Tensors in host memory are copied one expert at a time. Finds or compiles the two packing kernels of the
+  /// format, works on the stream and waits for it; allocates nothing on the device. options.threads is ignored. Not in a capture.
+  Result<PreparedWeights> prepare(const Plan& plan, const SourceWeights& source, void* dest, i64 dest_bytes, void* workspace,
+                                  i64 workspace_bytes, StreamHandle stream, const PackOptions& options = {});
+
   /// Prepared weights that lie in device memory already. Reads the 64-byte header (synchronous) and checks it.
   Result<PreparedWeights> adopt(const void* device_data, i64 bytes) const;
 
@@ -123,6 +131,10 @@ class Engine {
   explicit Engine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+/// Device bytes that Engine::prepare works in besides the destination: 48 bytes an expert, and the tensors of the largest expert
+/// where they lie in host memory. Checks the source.
+Result<i64> prepare_workspace_bytes(const Problem& problem, const SourceWeights& source);
 
 /// Scratch beyond required_bytes that the debug mode watches, if it is there.
 i64 debug_guard_bytes();
