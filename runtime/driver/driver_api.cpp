@@ -120,12 +120,19 @@ Result<DriverTable> load_driver(const std::vector<std::string>& names) {
   }
   DriverTable table;
   std::string missing;
+  int version = kOldestVersion;
   for (const Symbol& s : symbols_of(table)) {
+    // An older driver might answer with an earlier form of the function, which takes other arguments.
+    if (s.optional && s.version > version) continue;
     void* address = nullptr;
     int found = 0;
     const Code code = get(s.name, &address, s.version, 0, &found);
     if (code == kSuccess && address != nullptr) {
       *s.slot = reinterpret_cast<AnyFunction>(address);
+      if (s.slot == slot(table.driver_get_version) && table.driver_get_version(&version) != kSuccess) version = kOldestVersion;
+    } else if (code == kStubLibrary) {
+      return Error{ErrorCode::toolchain_missing, "libcuda is the stub of the CUDA toolkit, which is only there to link against: the library search path "
+                                                 "must lead to the driver's own before it"};
     } else if (!s.optional) {
       missing += fmt::format(" {}", s.name);
     }

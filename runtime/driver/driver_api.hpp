@@ -37,6 +37,7 @@ enum : Code {
   kInvalidValue = 1,
   kOutOfMemory = 2,
   kNotInitialized = 3,
+  kStubLibrary = 34,
   kNoDevice = 100,
   kInvalidImage = 200,
   kInvalidContext = 201,

@@ -1,6 +1,7 @@
 #include "runtime/driver/driver_api.hpp"
 
 #include "runtime/driver/current_device.hpp"
+#include "tests/support/env_guard.hpp"
 #include "tests/unit/runtime/small_plan.hpp"
 
 using namespace w4moe;
@@ -15,6 +16,34 @@ TEST_CASE("driver: a missing libcuda names every file that was tried") {
 TEST_CASE("driver: a library that is no driver is told from a missing one") {
   const std::string message = error_of(driver::load_driver({"libm.so.6"}), ErrorCode::toolchain_missing);
   CHECK(message.find("cuGetProcAddress") != std::string::npos);
+}
+
+TEST_CASE("driver: a driver of 12.0 is enough; later functions are used where the driver has them") {
+  const EnvGuard missing("W4MOE_STUB_MISSING", std::nullopt);
+  {
+    const EnvGuard version("W4MOE_STUB_VERSION", "12000");
+    const driver::DriverTable table = must(driver::load_driver({W4MOE_STUB_LIBCUDA}));
+    CHECK(table.launch_kernel_ex != nullptr);
+    CHECK(table.func_load == nullptr);
+    CHECK(table.stream_get_ctx_green == nullptr);
+  }
+  const EnvGuard version("W4MOE_STUB_VERSION", "12080");
+  const driver::DriverTable table = must(driver::load_driver({"libw4moe-no-such.so", W4MOE_STUB_LIBCUDA}));
+  CHECK(table.func_load != nullptr);
+  CHECK(table.stream_get_ctx_green != nullptr);
+}
+
+TEST_CASE("driver: a function that the driver lacks is named") {
+  const EnvGuard version("W4MOE_STUB_VERSION", "12000");
+  const EnvGuard missing("W4MOE_STUB_MISSING", "cuLibraryUnload");
+  const std::string message = error_of(driver::load_driver({W4MOE_STUB_LIBCUDA}), ErrorCode::toolchain_missing);
+  CHECK(message.find("cuLibraryUnload") != std::string::npos);
+  CHECK(message.find("12.0") != std::string::npos);
+}
+
+TEST_CASE("driver: the toolkit's stub library is told from a driver") {
+  const EnvGuard version("W4MOE_STUB_VERSION", "0");
+  CHECK(error_of(driver::load_driver({W4MOE_STUB_LIBCUDA}), ErrorCode::toolchain_missing).find("stub") != std::string::npos);
 }
 
 TEST_CASE("driver: errors carry the call, the code's name, its number and its text") {
