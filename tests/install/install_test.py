@@ -3,6 +3,7 @@
 
 Arguments: the build folder, an empty work folder, the C++ compiler, and the version. Everything happens below the work folder.
 """
+import json
 import os
 import re
 import shutil
@@ -105,6 +106,14 @@ class Install(unittest.TestCase):
                 language = ["-x", "c++", "-std=c++20"]
                 run(COMPILER, *language, "-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{TREE}/include", "-include",
                     os.path.join(TREE, "include", header), "/dev/null")
+
+    def test_the_command_line_tool_runs_from_anywhere(self):
+        tool = os.path.join(TREE, "bin", "w4moe")
+        if not os.path.exists(tool):
+            self.skipTest("built without W4MOE_TOOLS")
+        self.assertEqual(json.loads(run(tool, "version", "--json"))["version"], VERSION)
+        plan = json.loads(run(tool, "plan", "--model", "gpt-oss-120b", "--max-tokens", "64", "--arch", "sm_90a", "--json"))
+        self.assertGreater(plan["scratch_bytes"], 0)
 
     def test_the_shared_library_shows_only_its_own_names(self):
         listing = run("nm", "-DC", "--defined-only", os.path.join(library_folder(TREE), "libw4moe.so"))
