@@ -2,9 +2,11 @@
 #include <filesystem>
 #include <system_error>
 
+#include "generator/render/variant_header.hpp"
 #include "runtime/build/kernel_builder.hpp"
 #include "runtime/build/report.hpp"
 #include "runtime/guarded.hpp"
+#include "runtime/weights/packing_variants.hpp"
 
 namespace w4moe {
 
@@ -12,6 +14,16 @@ std::vector<KernelWish> kernel_wishes(std::span<const Plan> plans) {
   std::vector<KernelWish> wishes;
   for (const Plan& plan : plans) {
     for (const PlannedKernel& kernel : plan.kernels) wishes.push_back(KernelWish{kernel.variant, kernel.name, &plan});
+  }
+  return wishes;
+}
+
+std::vector<KernelWish> all_wishes(std::span<const Plan> plans) {
+  std::vector<KernelWish> wishes = kernel_wishes(plans);
+  for (const Plan& plan : plans) {
+    for (const Variant& variant : packing_variants(plan.problem.format, plan.device.arch)) {
+      wishes.push_back(KernelWish{variant, std::string(kind_name(variant.kind)), &plan});
+    }
   }
   return wishes;
 }
@@ -40,7 +52,7 @@ Result<BuildReport> build_kernels(std::span<const Plan> plans, const KernelOptio
     const JitMode jit = config->jit;
     const Logger logger(options.log, config->log);
     KernelBuilder builder(std::move(*config), logger);
-    Result<std::vector<BuiltKernel>> kernels = builder.build(kernel_wishes(plans), jit, build);
+    Result<std::vector<BuiltKernel>> kernels = builder.build(all_wishes(plans), jit, build);
     if (!kernels) return kernels.error();
     BuildReport report = build_report(*kernels, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     report.jobs = builder.jobs();
@@ -57,7 +69,7 @@ Result<BuildReport> list_kernels(std::span<const Plan> plans, const KernelOption
     if (config->cache.mode == cache::CacheMode::on) config->cache.mode = cache::CacheMode::readonly;
     const Logger logger(options.log, config->log);
     KernelBuilder builder(std::move(*config), logger);
-    return build_report(builder.look_up(kernel_wishes(plans)), 0);
+    return build_report(builder.look_up(all_wishes(plans)), 0);
   });
 }
 

@@ -17,6 +17,7 @@
 #include "runtime/guarded.hpp"
 #include "runtime/module/kernel_table.hpp"
 #include "runtime/weights/gpu_packer.hpp"
+#include "runtime/weights/packing_variants.hpp"
 
 namespace w4moe {
 
@@ -204,7 +205,7 @@ Result<PackKernels> Engine::Impl::packing_kernels(const driver::DriverTable& tab
     }
   }
   const std::array<Variant, 2> variants = packing_variants(format, plan.device.arch);
-  const KernelWish wishes[] = {{variants[0], "scan", &plan.problem}, {variants[1], "pack", &plan.problem}};
+  const KernelWish wishes[] = {{variants[0], "scan", &plan}, {variants[1], "pack", &plan}};
   const Result<std::vector<BuiltKernel>> built = builder().build(wishes, config.jit, {});
   if (!built) return built.error();
   PackKernels loaded;

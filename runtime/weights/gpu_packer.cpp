@@ -7,12 +7,14 @@
 #include "runtime/dispatch/stream_context.hpp"
 #include "runtime/weights/expert_slice.hpp"
 #include "runtime/weights/operand.hpp"
+#include "runtime/weights/packing_variants.hpp"
 #include "runtime/weights/regions.hpp"
 
 namespace w4moe {
 namespace {
 
 constexpr i64 kLargestGridX = 0x7fffffff;
+constexpr i64 kLargestGridY = 0xffff;  // experts lie along y
 
 i64 scans_bytes(const Problem& problem) {
   return align_up(problem.shape.experts * kProjections * static_cast<i64>(sizeof(ScanResult)), kRegionAlignBytes);
@@ -32,7 +34,15 @@ class Run {
       : table_(table), kernels_(kernels), problem_(problem), source_(source), memory_(memory), stream_(stream), options_(options),
         layout_(weight_layout(problem)), scans_(static_cast<std::size_t>(problem.shape.experts * kProjections)) {}
 
+  /// What a failure leaves in flight has ended when this returns: it may read memory of this object.
   Status run() {
+    Status status = run_steps();
+    if (!status) table_.stream_synchronize(stream_);
+    return status;
+  }
+
+ private:
+  Status run_steps() {
     // The header comes last: what a failure leaves behind must not pass for prepared weights.
     if (Status s = check(table_.memset_d8_async(memory_.dest, 0, static_cast<std::size_t>(layout_.header_bytes()), stream_), "cuMemsetD8Async"); !s) return s;
     if (Status s = upload(memory_.workspace, scans_.data(), static_cast<i64>(scans_.size() * sizeof(ScanResult))); !s) return s;
@@ -40,7 +50,6 @@ class Run {
     return finish();
   }
 
- private:
   Status check(driver::Code code, const char* call) const { return driver::check(table_, code, call); }
 
   Status upload(driver::DevicePtr to, const void* from, i64 bytes) const {
@@ -181,13 +190,14 @@ class Run {
     std::vector<std::vector<std::byte>> storage;
     const Result<SourceWeights> biases = with_host_biases(storage);
     if (!biases) return biases.error();
-    const RegionSpan gap = unit_gap(layout_);
-    if (gap.bytes > 0) {
+    for (const RegionSpan& gap : unit_gaps(layout_)) {
+      if (gap.bytes == 0) continue;
       const driver::DevicePtr at = memory_.dest + static_cast<u64>(gap.offset_bytes);
       if (Status s = check(table_.memset_d8_async(at, 0, static_cast<std::size_t>(gap.bytes), stream_), "cuMemsetD8Async"); !s) return s;
     }
     const std::vector<std::byte> tail = tail_region(problem_, *biases, scans_);
     if (Status s = upload(memory_.dest + static_cast<u64>(layout_.globals_offset_bytes()), tail.data(), static_cast<i64>(tail.size())); !s) return s;
+    if (Status s = wait(); !s) return s;
     const std::vector<std::byte> header = header_region(layout_);
     if (Status s = upload(memory_.dest, header.data(), static_cast<i64>(header.size())); !s) return s;
     return wait();
@@ -210,17 +220,12 @@ Status check_memory(std::string_view name, driver::DevicePtr pointer, i64 bytes,
   return {};
 }
 
-}  // namespace
-
-std::array<Variant, 2> packing_variants(const QuantFormat& format, Arch arch) {
-  Variant scan;
-  scan.kind = KernelKind::scan;
-  scan.arch = arch;
-  scan.format = format;
-  Variant pack = scan;
-  pack.kind = KernelKind::pack;
-  return {scan, pack};
+/// Whether the bytes that packing writes in either would be written by the other too.
+bool overlap(const PackMemory& memory, i64 dest_bytes, i64 workspace_bytes) {
+  return memory.dest < memory.workspace + static_cast<u64>(workspace_bytes) && memory.workspace < memory.dest + static_cast<u64>(dest_bytes);
 }
+
+}  // namespace
 
 i64 pack_workspace_bytes(const Problem& problem, const SourceWeights& source) {
   i64 largest = 0;
@@ -235,8 +240,14 @@ i64 pack_workspace_bytes(const Problem& problem, const SourceWeights& source) {
 Status pack_on_gpu(const driver::DriverTable& table, const PackKernels& kernels, const Problem& problem, const SourceWeights& source,
                    const PackMemory& memory, driver::Stream stream, const PackOptions& options) {
   if (Status s = validate_source(problem, source); !s) return s;
-  if (Status s = check_memory("destination", memory.dest, memory.dest_bytes, weight_layout(problem).total_bytes()); !s) return s;
-  if (Status s = check_memory("workspace", memory.workspace, memory.workspace_bytes, pack_workspace_bytes(problem, source)); !s) return s;
+  const i64 dest_bytes = weight_layout(problem).total_bytes();
+  const i64 workspace_bytes = pack_workspace_bytes(problem, source);
+  if (Status s = check_memory("destination", memory.dest, memory.dest_bytes, dest_bytes); !s) return s;
+  if (Status s = check_memory("workspace", memory.workspace, memory.workspace_bytes, workspace_bytes); !s) return s;
+  if (overlap(memory, dest_bytes, workspace_bytes)) {
+    return invalid_argument("the workspace at {:#x} and the destination at {:#x} overlap", memory.workspace, memory.dest);
+  }
+  if (problem.shape.experts > kLargestGridY) return unsupported("packing on the GPU serves up to {} experts, this layer has {}", kLargestGridY, problem.shape.experts);
   if (Status s = check_not_capturing(table, stream); !s) return s;
   return Run(table, kernels, problem, source, memory, stream, options).run();
 }

@@ -16,9 +16,6 @@ struct PackKernels {
   std::shared_ptr<const LoadedKernel> pack;
 };
 
-/// Variants of a scan and a pack kernel, in this order.
-std::array<Variant, 2> packing_variants(const QuantFormat& format, Arch arch);
-
 /// Device bytes that pack_on_gpu works in: the scans of all experts, and room for the tensors of the largest expert where they lie
 /// in host memory. Host arithmetic only; the source has been validated.
 i64 pack_workspace_bytes(const Problem& problem, const SourceWeights& source);

@@ -91,8 +91,7 @@ Status pack_on_cpu(const Problem& problem, const SourceWeights& source, std::spa
     if (options.on_expert_done) options.on_expert_done(expert);
   }
 
-  const RegionSpan gap = unit_gap(layout);
-  std::memset(base + gap.offset_bytes, 0, static_cast<std::size_t>(gap.bytes));
+  for (const RegionSpan& gap : unit_gaps(layout)) std::memset(base + gap.offset_bytes, 0, static_cast<std::size_t>(gap.bytes));
   const std::vector<std::byte> tail = tail_region(problem, source, scans);
   std::memcpy(base + layout.globals_offset_bytes(), tail.data(), tail.size());
   const std::vector<std::byte> header = header_region(layout);

@@ -24,9 +24,10 @@ std::vector<std::byte> header_region(const WeightLayout& layout) {
   return bytes;
 }
 
-RegionSpan unit_gap(const WeightLayout& layout) {
-  const i64 end = layout.fc1_offset_bytes() + layout.fc1().total_bytes();
-  return RegionSpan{end, layout.fc2_offset_bytes() - end};
+std::array<RegionSpan, 2> unit_gaps(const WeightLayout& layout) {
+  const i64 fc1_end = layout.fc1_offset_bytes() + layout.fc1().total_bytes();
+  const i64 fc2_end = layout.fc2_offset_bytes() + layout.fc2().total_bytes();
+  return {RegionSpan{fc1_end, layout.fc2_offset_bytes() - fc1_end}, RegionSpan{fc2_end, layout.globals_offset_bytes() - fc2_end}};
 }
 
 ExpertGlobals expert_globals(const Problem& problem, const SourceWeights& source, std::span<const ScanResult> scans, i64 expert) {

@@ -1,6 +1,8 @@
 // The parts of prepared weights that are not units. They are small and made on the host, also when a GPU packs the units.
 #pragma once
 
+#include <array>
+
 #include "contract/layout_id.h"
 #include "contract/scratch_layout.h"
 #include "w4moe/weights.hpp"
@@ -14,8 +16,8 @@ std::vector<std::byte> header_region(const WeightLayout& layout);
 /// pointers. `scans` holds all experts.
 std::vector<std::byte> tail_region(const Problem& problem, const SourceWeights& source, std::span<const ScanResult> scans);
 
-/// Bytes between the FC1 and the FC2 units, which hold zeros.
-RegionSpan unit_gap(const WeightLayout& layout);
+/// Bytes behind the FC1 and behind the FC2 units, which hold zeros.
+std::array<RegionSpan, 2> unit_gaps(const WeightLayout& layout);
 
 /// The factors that kernels apply to the accumulators of one expert.
 ExpertGlobals expert_globals(const Problem& problem, const SourceWeights& source, std::span<const ScanResult> scans, i64 expert);

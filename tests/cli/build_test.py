@@ -8,7 +8,7 @@ import unittest
 
 import support
 
-# Two layers that share their routing and combining kernels: 6 kernels in all for one target.
+# Two layers that share their routing and combining kernels: 6 kernels in all for one target, and the two that pack their weights.
 SMALL = {"name": "small", "hidden": 256, "intermediate": 128, "experts": 4, "topk": 2, "max_tokens": 8, "format": "mxfp4", "activation": "silu",
          "pins": ["no-direct"]}
 OTHER = dict(SMALL, name="other", activation="relu2")
@@ -34,7 +34,7 @@ class Build(support.CliTest):
         self.write("shapes.json", manifest(SMALL, OTHER))
         line = ("build", "--manifest", "shapes.json", "--arch", "sm_90a", "--output", "kernels", "-j", "2")
         first = self.json(*line)
-        self.assertEqual((first["hits"], first["failed"]), (0, 0))
+        self.assertEqual((first["hits"], first["failed"], first["warnings"]), (0, 0, []))
         self.assertEqual(first["compiled"], len(first["kernels"]))
         for kernel in first["kernels"]:
             for field in ("key", "name", "arch", "registers", "spill_bytes", "smem_bytes", "compile_ms"):
@@ -100,10 +100,15 @@ class Build(support.CliTest):
         keys = [k["key"] for k in dry["kernels"]]
         self.assertEqual(len(keys), len(set(keys)))
         self.assertEqual((dry["compiled"], dry["to_compile"]), (0, len(keys)))
-        ranges = [use["tokens"] for k in dry["kernels"] for use in k["used_by"] if use["problem"] == "gpt-oss-120b"]
+        uses = [use for k in dry["kernels"] for use in k["used_by"] if use["problem"] == "gpt-oss-120b"]
+        # The two kernels that pack weights are built too, and run for no tokens.
+        self.assertEqual([use["tokens"] for use in uses if use["kernel"] in ("scan", "pack")], [[]] * 4)
+        ranges = [use["tokens"] for use in uses if use["kernel"] not in ("scan", "pack")]
         self.assertTrue(all(r and 1 <= r[0][0] <= r[-1][1] <= 64 for r in ranges), ranges)
+        self.assertEqual(dry["warnings"], [])
         self.assertFalse(os.path.exists(self.path("cache")))
-        out, _ = self.cli("build", "--manifest", "shapes.json", "--dry-run")
+        out, err = self.cli("build", "--manifest", "shapes.json", "--dry-run")
+        self.assertEqual(err, "")
         self.assertIn("for gpt-oss-120b, tokens ", out)
 
     def test_a_layer_that_is_not_served_does_not_keep_the_others(self):

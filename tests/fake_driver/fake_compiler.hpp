@@ -33,8 +33,11 @@ class FakeCompiler final : public Compiler {
 
   /// Makes the kernels of a plan known.
   void add(const Plan& plan) {
+    for (const PlannedKernel& kernel : plan.kernels) add(kernel.variant);
+  }
+  void add(const Variant& variant) {
     const std::lock_guard lock(mutex_);
-    for (const PlannedKernel& kernel : plan.kernels) variants_[render(kernel.variant).variant_text] = kernel.variant;
+    variants_[render(variant).variant_text] = variant;
   }
 
   w4moe::Result<CompiledKernel> compile(const CompileRequest& request) override {

@@ -362,6 +362,7 @@ struct FakeFunctions {
       for (const unsigned size : sizes) {
         if (size == 0 || size > 0x7fffffffu) return kInvalidValue;
       }
+      if (config->grid_y > 0xffffu || config->grid_z > 0xffffu) return kInvalidValue;
       if (config->shared_bytes > static_cast<unsigned>(f->max_dynamic_shared)) return kInvalidValue;
       launch.kernel = f->kernel->name;
       launch.function = function;

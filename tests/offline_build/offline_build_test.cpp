@@ -46,8 +46,8 @@ TEST_CASE("C21, C15, O07: kernels built without a GPU serve a process without a 
   if (const auto nvrtc = NvrtcLibrary::load(); !nvrtc) W4MOE_SKIP(nvrtc.error().message);
   const TempDir dir;
   const Plan plan = one_token_plan();
-  const int count = static_cast<int>(plan.kernels.size());
-  REQUIRE(count >= 2);
+  const int count = static_cast<int>(plan.kernels.size()) + 2;  // and the two that pack weights
+  REQUIRE(count >= 4);
 
   KernelOptions options = options_for(dir / "a");
   std::vector<std::string> log;
@@ -61,7 +61,7 @@ TEST_CASE("C21, C15, O07: kernels built without a GPU serve a process without a 
     CHECK(kernel.registers > 0);
     CHECK(kernel.registers <= 255);
     CHECK(kernel.spill_bytes == 0);
-    CHECK(kernel.smem_bytes > 0);
+    CHECK((kernel.smem_bytes > 0) == (kernel.name != "scan" && kernel.name != "pack"));
     CHECK(kernel.compile_ms > 0);
     CHECK_FALSE(kernel.builder.empty());
   }
@@ -107,7 +107,7 @@ TEST_CASE("list_kernels tells what a build would make and writes nothing") {
   options.log = [&](LogLevel, const std::string& message) { log.push_back(message); };
   const auto listed = list_kernels({&plan, 1}, options);
   REQUIRE(listed.ok());
-  CHECK(listed->kernels.size() == plan.kernels.size());
+  CHECK(listed->kernels.size() == plan.kernels.size() + 2);  // and the two that pack weights
   CHECK(listed->hits == 0);
   CHECK(listed->compiled == 0);
   CHECK_FALSE(std::filesystem::exists(dir / "cache"));

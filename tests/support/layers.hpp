@@ -35,4 +35,31 @@ inline std::vector<std::byte> packed(const Problem& problem, const SourceWeights
   return dest;
 }
 
+/// Index of the first byte in which two buffers differ, -1 if none does. (Comparing the vectors in a CHECK prints them whole.)
+inline i64 first_difference(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+  const auto [in_a, in_b] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  return in_a == a.end() && in_b == b.end() ? -1 : in_a - a.begin();
+}
+
+/// Rank 1 of 2 of a tensor-parallel group: views of the second half of the features of a layer that make_layer made with the default
+/// options and without zero points. For the problem with half of `whole`'s intermediate size.
+inline SourceWeights second_shard(const Problem& whole, const SourceWeights& source) {
+  const i64 features = whole.shape.intermediate / 2;
+  const auto rows = [&](const SourceTensor& t, i64 first) {
+    const i64 columns = t.shape[2];
+    return SourceTensor{static_cast<const u8*>(t.data) + first * columns, t.type, {t.shape[0], features, columns}, {t.shape[1] * columns, columns, 1}};
+  };
+  const auto columns = [](const SourceTensor& t) {
+    const i64 half = t.shape[2] / 2;
+    return SourceTensor{static_cast<const u8*>(t.data) + half, t.type, {t.shape[0], t.shape[1], half}, {t.shape[1] * t.shape[2], t.shape[2], 1}};
+  };
+  SourceWeights shard = source;
+  shard.gate_up_order = GateUpOrder::separate;
+  shard.gate = SourceMatrix{{rows(source.gate_up.codes[0], features)}, {rows(source.gate_up.scales[0], features)}, {}, {}};
+  shard.up = SourceMatrix{{rows(source.gate_up.codes[0], 3 * features)}, {rows(source.gate_up.scales[0], 3 * features)}, {}, {}};
+  shard.down = SourceMatrix{{columns(source.down.codes[0])}, {columns(source.down.scales[0])}, {}, {}};
+  shard.gate_up = {};
+  return shard;
+}
+
 }  // namespace w4moe::test

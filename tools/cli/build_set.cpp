@@ -4,7 +4,9 @@
 #include "generator/compile/compiler.hpp"
 #include "generator/manifest/manifest.hpp"
 #include "generator/problem/errors.hpp"
+#include "generator/render/variant_header.hpp"
 #include "runtime/build/kernel_builder.hpp"
+#include "runtime/weights/packing_variants.hpp"
 #include "tools/cli/files.hpp"
 #include "tools/cli/problem_source.hpp"
 
@@ -79,6 +81,10 @@ std::map<std::string, std::vector<KernelUse>> kernel_uses(const std::vector<Plan
       const PlannedKernel& kernel = plan.kernels[i];
       const std::string key = cache::Key::of_text(kernel_key_text(compile_request(kernel.variant))).hex();
       uses[key].push_back({plan.problem.name, kernel.name, tokens_of(plan, static_cast<int>(i))});
+    }
+    for (const Variant& variant : packing_variants(plan.problem.format, plan.device.arch)) {
+      const std::string key = cache::Key::of_text(kernel_key_text(compile_request(variant))).hex();
+      uses[key].push_back({plan.problem.name, std::string(kind_name(variant.kind)), {}});
     }
   }
   return uses;

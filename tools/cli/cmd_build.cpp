@@ -89,7 +89,8 @@ std::string as_text(const Outcome& o) {
     for (const KernelUse& use : uses->second) {
       std::string ranges;
       for (const auto& [first, last] : use.tokens) ranges += fmt::format("{}{}..{}", ranges.empty() ? "" : ", ", first, last);
-      text += fmt::format("              {} for {}, tokens {}\n", use.kernel, use.problem, ranges);
+      // A kernel that packs weights runs for no tokens.
+      text += fmt::format("              {} for {}{}{}\n", use.kernel, use.problem, ranges.empty() ? "" : ", tokens ", ranges);
     }
   }
   const int failed = o.report.failed + static_cast<int>(o.set.failures.size());

@@ -76,7 +76,7 @@ struct BuildOptions {
   std::function<bool(const KernelReport&)> wanted;
 };
 
-/// Builds or finds every kernel of the plans, each distinct one once, without any driver or GPU: `w4moe build`.
+/// Builds or finds every kernel of the plans, and the two that pack the weights of each format, each distinct one once, without any driver or GPU: `w4moe build`.
 /// toolchain_missing without NVRTC where something must be compiled; compile_failed with the whole log; not_prepared with JIT off.
 Result<BuildReport> build_kernels(std::span<const Plan> plans, const KernelOptions& kernels = {}, const BuildOptions& options = {});
 inline Result<BuildReport> build_kernels(const Plan& plan, const KernelOptions& kernels = {}, const BuildOptions& options = {}) {

@@ -2,13 +2,14 @@
 #include <cstring>
 
 #include "tests/support/catch.hpp"
-#include "tests/support/layers.hpp"
+#include "tests/support/prepare_cases.hpp"
 
 namespace w4moe {
 namespace {
 
 using test::int4_format;
 using test::packed;
+using test::second_shard;
 using test::small_problem;
 
 const QuantFormat kFormats[] = {
@@ -127,6 +128,17 @@ TEST_CASE("N01 N16: every checkpoint layout of the same numbers packs to the sam
   }
 }
 
+TEST_CASE("W5: every byte is written: what the destination held before does not show") {
+  for (const test::PrepareCase& c : test::prepare_cases()) {
+    const Problem problem = c.problem();
+    const SyntheticLayer layer = make_layer(problem, c.source);
+    std::vector<std::byte> ones(static_cast<std::size_t>(*prepared_weight_bytes(problem)), std::byte{0xff});
+    REQUIRE(pack_on_cpu(problem, layer.source, ones));
+    INFO(c.what);
+    CHECK(test::first_difference(packed(problem, layer.source), ones) == -1);
+  }
+}
+
 TEST_CASE("threads and repetition do not change a byte, and experts are reported done in order") {
   const Problem problem = small_problem(128, 96, 3, kNvfp4);
   const SyntheticLayer layer = make_layer(problem);
@@ -163,22 +175,7 @@ TEST_CASE("strided tensors: a tensor-parallel shard is packed from the whole lay
   const SyntheticLayer layer = make_layer(whole);
   Problem shard = whole;
   shard.shape.intermediate = 32;
-  SourceWeights source = layer.source;
-  source.gate_up_order = GateUpOrder::separate;
-  const auto rows = [](const SourceTensor& t, i64 first, i64 count) {
-    const i64 columns = t.shape[2];
-    return SourceTensor{static_cast<const u8*>(t.data) + first * columns, t.type, {t.shape[0], count, columns},
-                        {t.shape[1] * columns, columns, 1}};
-  };
-  const auto columns = [](const SourceTensor& t, i64 first, i64 count) {
-    return SourceTensor{static_cast<const u8*>(t.data) + first, t.type, {t.shape[0], t.shape[1], count},
-                        {t.shape[1] * t.shape[2], t.shape[2], 1}};
-  };
-  source.gate = SourceMatrix{{rows(layer.source.gate_up.codes[0], 32, 32)}, {rows(layer.source.gate_up.scales[0], 32, 32)}, {}, {}};
-  source.up = SourceMatrix{{rows(layer.source.gate_up.codes[0], 96, 32)}, {rows(layer.source.gate_up.scales[0], 96, 32)}, {}, {}};
-  source.down = SourceMatrix{{columns(layer.source.down.codes[0], 16, 16)}, {columns(layer.source.down.scales[0], 1, 1)}, {}, {}};
-  source.gate_up = {};
-  const std::vector<std::byte> prepared = packed(shard, source);
+  const std::vector<std::byte> prepared = packed(shard, second_shard(whole, layer.source));
 
   const SyntheticNumbers numbers(whole, {});
   i64 wrong = 0;
