@@ -206,7 +206,7 @@ Result<PackKernels> Engine::Impl::packing_kernels(const driver::DriverTable& tab
   }
   const std::array<Variant, 2> variants = packing_variants(format, plan.device.arch);
   const KernelWish wishes[] = {{variants[0], "scan", &plan}, {variants[1], "pack", &plan}};
-  const Result<std::vector<BuiltKernel>> built = builder().build(wishes, config.jit, {});
+  const Result<std::vector<BuiltKernel>> built = builder().build(wishes, frozen ? JitMode::off : config.jit, {});
   if (!built) return built.error();
   PackKernels loaded;
   for (std::size_t i = 0; i < variants.size(); ++i) {
@@ -231,6 +231,7 @@ Result<PreparedWeights> Engine::prepare(const Plan& plan, const SourceWeights& s
     if (!dc) return dc.error();
     if (Status s = check_not_capturing(*dc->table, stream); !s) return s.error();
     if (Status s = check_stream(*dc->table, dc->context, stream); !s) return s.error();
+    if (Status s = driver::check_runs_on(*dc->table, dc->context.device, plan.device.arch); !s) return s.error();
     if (Status s = check_memory_device(*dc, "the destination", dest); !s) return s.error();
     if (Status s = check_memory_device(*dc, "the workspace", workspace); !s) return s.error();
     const Result<PackKernels> kernels = impl_->packing_kernels(*dc->table, dc->context, plan);

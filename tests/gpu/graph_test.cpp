@@ -33,6 +33,9 @@ TEST_CASE("S07: a graph replayed 1000 times with new inputs and routing equals e
   const auto graph = gpu_must(driver::OwnedGraph::capture(*gpu.table, stream.handle(), [&] { return engine.run(*layer.binding, stream.handle(), inputs.args); }));
   std::mt19937 random(7);
   std::vector<u16> x(inputs.host.x);
+  std::vector<u8> payload(static_cast<std::size_t>(layer.scratch.bytes() - kControlBytes));
+  for (u8& byte : payload) byte = static_cast<u8>(random());
+  gpu_must(layer.scratch.upload(payload.data(), static_cast<i64>(payload.size()), kControlBytes));
   for (int i = 0; i < 1000; ++i) {
     const std::vector<i32> ids = ids_of(i, inputs.host.ids.size(), random);
     std::shuffle(x.begin(), x.end(), random);

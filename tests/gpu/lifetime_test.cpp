@@ -45,14 +45,22 @@ driver::DriverTable counting_table(const driver::DriverTable& real) {
 TEST_CASE("S12: 500 cycles of build and unload give the device its memory back") {
   W4MOE_NEED_GPU(gpu);
   Engine engine = gpu_must(Engine::create(gpu_engine_options()));
-  const Plan plan = gpu_must(make_plan(gpu_problem(), gpu_must(engine.device())));
-  gpu_must(engine.build(plan));  // what the driver allocates once is no leak of ours
-  gpu_must(engine.unload(plan));
-  const std::size_t before = free_device_bytes(*gpu.table);
-  for (int i = 0; i < 500; ++i) {
+  std::vector<Plan> plans;
+  for (const i64 hidden : {256, 512}) {
+    for (const QuantFormat& format : {kMxfp4, kNvfp4}) {
+      Problem problem = gpu_problem();
+      problem.shape.hidden = hidden;
+      problem.format = format;
+      plans.push_back(gpu_must(make_plan(problem, gpu_must(engine.device()))));
+    }
+  }
+  const auto cycle = [&](const Plan& plan) {
     gpu_must(engine.build(plan));
     gpu_must(engine.unload(plan));
-  }
+  };
+  for (const Plan& plan : plans) cycle(plan);  // what the driver allocates once is no leak of ours
+  const std::size_t before = free_device_bytes(*gpu.table);
+  for (std::size_t i = 0; i < 500; ++i) cycle(plans[i % plans.size()]);
   const std::size_t after = free_device_bytes(*gpu.table);
   INFO("free before " << before << ", after " << after);
   CHECK(static_cast<double>(after) >= 0.99 * static_cast<double>(before));

@@ -57,7 +57,7 @@ void check_one(const NamedKernel& kernel, const CompiledKernel& compiled, Budget
   const CubinKernel& k = compiled.facts.kernels.at(0);
   CHECK(k.spill_source == SpillSource::log);
   CHECK(k.max_threads == v.threads());
-  CHECK(v.shared_bytes() + k.static_shared_bytes <= kernel.device.shared_optin_bytes);
+  CHECK(v.shared_bytes() + k.static_shared_bytes <= kernel.device.shared_optin_bytes);  // R12
   // As many CTAs as the launch bound promises have their registers, which are handed out in eights.
   CHECK((k.registers + 7) / 8 * 8 * v.threads() * v.min_ctas_per_sm() <= kernel.device.registers_per_sm);
 

@@ -41,22 +41,23 @@ inline i64 first_difference(const std::vector<std::byte>& a, const std::vector<s
   return in_a == a.end() && in_b == b.end() ? -1 : in_a - a.begin();
 }
 
-/// Rank 1 of 2 of a tensor-parallel group: views of the second half of the features of a layer that make_layer made with the default
-/// options and without zero points. For the problem with half of `whole`'s intermediate size.
-inline SourceWeights second_shard(const Problem& whole, const SourceWeights& source) {
-  const i64 features = whole.shape.intermediate / 2;
+/// A rank of a tensor-parallel group: views of its features of a layer that make_layer made with the default options and without zero
+/// points. For the problem with the rank's part of `whole`'s intermediate size; biases are the caller's.
+inline SourceWeights shard_of(const Problem& whole, const SourceWeights& source, i64 rank, i64 ranks) {
+  const i64 features = whole.shape.intermediate / ranks;
   const auto rows = [&](const SourceTensor& t, i64 first) {
     const i64 columns = t.shape[2];
     return SourceTensor{static_cast<const u8*>(t.data) + first * columns, t.type, {t.shape[0], features, columns}, {t.shape[1] * columns, columns, 1}};
   };
-  const auto columns = [](const SourceTensor& t) {
-    const i64 half = t.shape[2] / 2;
-    return SourceTensor{static_cast<const u8*>(t.data) + half, t.type, {t.shape[0], t.shape[1], half}, {t.shape[1] * t.shape[2], t.shape[2], 1}};
+  const auto columns = [&](const SourceTensor& t) {
+    const i64 part = t.shape[2] / ranks;
+    return SourceTensor{static_cast<const u8*>(t.data) + rank * part, t.type, {t.shape[0], t.shape[1], part}, {t.shape[1] * t.shape[2], t.shape[2], 1}};
   };
+  const i64 up = whole.shape.intermediate + rank * features;
   SourceWeights shard = source;
   shard.gate_up_order = GateUpOrder::separate;
-  shard.gate = SourceMatrix{{rows(source.gate_up.codes[0], features)}, {rows(source.gate_up.scales[0], features)}, {}, {}};
-  shard.up = SourceMatrix{{rows(source.gate_up.codes[0], 3 * features)}, {rows(source.gate_up.scales[0], 3 * features)}, {}, {}};
+  shard.gate = SourceMatrix{{rows(source.gate_up.codes[0], rank * features)}, {rows(source.gate_up.scales[0], rank * features)}, {}, {}};
+  shard.up = SourceMatrix{{rows(source.gate_up.codes[0], up)}, {rows(source.gate_up.scales[0], up)}, {}, {}};
   shard.down = SourceMatrix{{columns(source.down.codes[0])}, {columns(source.down.scales[0])}, {}, {}};
   shard.gate_up = {};
   return shard;

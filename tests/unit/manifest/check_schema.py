@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
 """The published schema says what the parser says: both read corpus.json, and the schema accepts every example manifest."""
 import json
+import os
 import pathlib
 import sys
+
+DISTRIBUTION_PYTHON = "/usr/bin/python3"  # the one that Debian's package is for; another may be first on PATH
 
 try:
     import jsonschema
 except ImportError:
+    if os.path.realpath(sys.executable) != os.path.realpath(DISTRIBUTION_PYTHON) and os.path.exists(DISTRIBUTION_PYTHON):
+        os.execv(DISTRIBUTION_PYTHON, [DISTRIBUTION_PYTHON, *sys.argv])
     print("skipped: no jsonschema (Debian: python3-jsonschema)", file=sys.stderr)
     sys.exit(77)
 

@@ -142,7 +142,7 @@ TEST_CASE("W5: prepare takes strided tensors: a tensor-parallel shard from the w
   const SyntheticLayer layer = make_layer(whole);
   Problem shard = whole;
   shard.shape.intermediate = 64;
-  SourceWeights source = second_shard(whole, layer.source);
+  SourceWeights source = shard_of(whole, layer.source, 1, 2);
   const std::vector<std::byte> expected = on_cpu(shard, source);
   CHECK(first_difference(prepare(shard, source).bytes, expected) == -1);
   source.on_device = true;
@@ -215,6 +215,11 @@ TEST_CASE("prepare refuses what it must before or after the scan, and leaves no 
   const_cast<u8*>(static_cast<const u8*>(layer.source.down.scales[0].data))[64 * 2 + 5] = 254;
   CHECK(error_of(attempt(dest.data(), dest.bytes(), workspace.bytes()), ErrorCode::unsupported).find("mxfp4:wide") != std::string::npos);
 
+  const int compiled = world.compiler->compiles;
+  const std::string other = error_of(engine.prepare(plan_of(problem, {}, Arch::sm_120a), layer.source, dest.data(), dest.bytes(), workspace.data(), workspace.bytes(), nullptr), ErrorCode::unsupported);
+  CHECK(other.find("sm_120a") != std::string::npos);
+  CHECK(world.compiler->compiles == compiled);
+
   const driver::Stream stream = world.driver.make_stream();
   must(driver::check(world.driver.table(), world.driver.table().stream_begin_capture(stream, driver::CaptureMode::relaxed), "capture"));
   error_of(engine.prepare(plan, layer.source, dest.data(), dest.bytes(), workspace.data(), workspace.bytes(), stream), ErrorCode::not_prepared);
@@ -224,9 +229,8 @@ TEST_CASE("prepare without a compiler: the packing kernels come from the cache, 
   const Problem problem = test::small_problem(64, 64, 2, kMxfp4);
   SyntheticLayer layer = make_layer(problem);
   FakeWorld world;
-  EngineOptions options = world.options();
-  options.kernels.jit = JitMode::off;
-  Engine engine = must(Engine::create(options));
+  Engine engine = world.engine();
+  engine.freeze();
   const Plan plan = plan_of(problem);
   const driver::DeviceBuffer dest = must(driver::DeviceBuffer::allocate(world.driver.table(), plan.prepared_weight_bytes()));
   const driver::DeviceBuffer workspace = must(driver::DeviceBuffer::allocate(world.driver.table(), must(prepare_workspace_bytes(problem, layer.source))));

@@ -9,7 +9,7 @@ namespace {
 
 using test::int4_format;
 using test::packed;
-using test::second_shard;
+using test::shard_of;
 using test::small_problem;
 
 const QuantFormat kFormats[] = {
@@ -175,7 +175,7 @@ TEST_CASE("strided tensors: a tensor-parallel shard is packed from the whole lay
   const SyntheticLayer layer = make_layer(whole);
   Problem shard = whole;
   shard.shape.intermediate = 32;
-  const std::vector<std::byte> prepared = packed(shard, second_shard(whole, layer.source));
+  const std::vector<std::byte> prepared = packed(shard, shard_of(whole, layer.source, 1, 2));
 
   const SyntheticNumbers numbers(whole, {});
   i64 wrong = 0;
