@@ -57,15 +57,18 @@ struct Host {
   void (*barrier)(Site site);
   /// Meets the 31 other lanes; `operand` is the struct that belongs to the operation, and holds the result on return.
   void (*warp_op)(WarpOp op, void* operand, Site site);
-  /// Checks and queues a copy whose source bytes are in data; the caller has not written dst yet.
-  void (*copy_issue)(void* dst, const void* src, int valid_bytes, const unsigned char* data, Site site);
-  void (*copy_commit)(Site site);
+  /// Checks and queues a copy of these 16 bytes; the caller has not written dst yet.
+  void (*copy_issue)(void* dst, const unsigned char* data, Site site);
+  void (*copy_commit)();
   /// Next copy of the thread that must have landed for at most `open_groups` groups to stay open, or null.
-  const LandedCopy* (*copy_retire)(int open_groups, Site site);
+  const LandedCopy* (*copy_retire)(int open_groups);
   /// Checks a 16-byte access to shared memory that the caller is about to make.
   void (*shared_access)(const void* p, bool is_write, Site site);
   /// Where another thread may run under the random schedule.
   void (*yield_point)();
+  /// Waits for the end of the grid before; lets the grid after begin once every CTA has called it.
+  void (*grid_wait)(Site site);
+  void (*grid_launch_next)();
   /// Ends the launch with a report about the running thread.
   void (*fail)(const char* what, Site site);
 };

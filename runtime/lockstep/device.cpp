@@ -66,27 +66,34 @@ Result<Kernel> LockstepDevice::load_library(const std::string& path, const std::
   return kernel;
 }
 
-Status LockstepDevice::launch(const Kernel& kernel, const Launch& grid, const void* args, std::size_t args_bytes) {
+Status LockstepDevice::launch(std::span<const QueuedLaunch> launches) {
   const std::lock_guard lock(g_launch_mutex);
-  // A heap block of the very size, so that AddressSanitizer sees a kernel that takes another struct for its arguments.
-  const std::unique_ptr<unsigned char[]> copy(new unsigned char[args_bytes > 0 ? args_bytes : 1]);
-  if (args_bytes > 0) std::memcpy(copy.get(), args, args_bytes);
-  GridSpec spec;
-  spec.kernel = kernel.name_;
-  spec.entry = kernel.entry_;
-  spec.args = copy.get();
-  spec.grid_x = grid.grid_x;
-  spec.grid_y = grid.grid_y;
-  spec.threads = grid.threads;
-  spec.shared_bytes = grid.shared_bytes;
-  spec.resident_ctas = options_.resident_ctas;
-  spec.random = options_.random;
-  spec.seed = options_.seed;
-  const std::string report = state_->scheduler.run(spec);
+  std::vector<std::unique_ptr<unsigned char[]>> copies;
+  std::vector<GridSpec> grids;
+  for (const QueuedLaunch& launch : launches) {
+    // A heap block of the very size, so that AddressSanitizer sees a kernel that takes another struct for its arguments.
+    copies.emplace_back(new unsigned char[launch.args_bytes > 0 ? launch.args_bytes : 1]);
+    if (launch.args_bytes > 0) std::memcpy(copies.back().get(), launch.args, launch.args_bytes);
+    GridSpec& spec = grids.emplace_back();
+    spec.kernel = launch.kernel.name_;
+    spec.entry = launch.kernel.entry_;
+    spec.args = copies.back().get();
+    spec.grid_x = launch.grid.grid_x;
+    spec.grid_y = launch.grid.grid_y;
+    spec.threads = launch.grid.threads;
+    spec.shared_bytes = launch.grid.shared_bytes;
+    spec.overlaps = launch.grid.overlaps;
+  }
+  const std::string report = state_->scheduler.run(grids, {options_.random, options_.seed, options_.resident_ctas});
   const GridStats& stats = state_->scheduler.stats();
   stats_ = {stats.switches, stats.barriers, stats.warp_ops};
   if (!report.empty()) return Error{ErrorCode::internal, "lock-step device: " + report};
   return {};
+}
+
+Status LockstepDevice::launch(const Kernel& kernel, const Launch& grid, const void* args, std::size_t args_bytes) {
+  const QueuedLaunch one{kernel, grid, args, args_bytes};
+  return launch({&one, 1});
 }
 
 }  // namespace w4moe::lockstep

@@ -1,9 +1,10 @@
 // The lock-step device: runs the very kernel sources of templates/kernels on the host, without a GPU, one fiber per CUDA thread.
 //
 //   auto device = LockstepDevice({.random = true, .seed = 7});
-//   KernelSource source{"fc1", entry_text, {{"w4moe_variant.h", variant_text}}, "w4moe_fc1"};
-//   auto kernel = device.load(source);                      // compiled by g++ or clang++, cached by content
+//   auto kernel = device.load({"fc1", entry_text, {{"w4moe_variant.h", variant_text}}, "w4moe_fc1"});
 //   auto status = device.launch(*kernel, {.grid_x = 7, .grid_y = 5, .threads = 256, .shared_bytes = bytes}, args);
+//
+// Kernels are compiled by the machine's C++ compiler, once per content. engine.hpp runs whole layers of a plan.
 //
 // A failed status names kernel, CTA, thread, source line and fault: deadlock, lanes that part at a collective, a read of bytes
 // that cp.async has not delivered, an access past shared memory or off its alignment. In a program built with AddressSanitizer or
@@ -12,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +27,7 @@ namespace w4moe::lockstep {
 struct KernelSource {
   std::string name;                                            ///< for reports: "fc1.n16"
   std::string text;                                            ///< the main text, which includes the headers below
-  std::vector<std::pair<std::string, std::string>> headers;    ///< in-memory headers: (name as included, text)
+  std::vector<std::pair<std::string, std::string>> headers;    ///< (name as included, text); go before the templates' own
   std::string entry;                                           ///< extern "C" name of the kernel
 };
 
@@ -34,9 +36,10 @@ struct Options {
   std::uint64_t seed = 0;
   int resident_ctas = 1;         ///< CTAs whose threads are interleaved
   std::string compiler;          ///< empty: g++, c++ or clang++, the first on PATH (clang++ first in a program built by clang)
-  std::vector<std::string> include_dirs;  ///< searched after the in-memory headers: templates/
-  std::string ops_header;        ///< path of runtime/lockstep/ops_host.h
-  std::string cache_dir;         ///< where shared objects are kept; empty: a private directory under the system's temporary one
+  /// A source tree to take templates and host backend from, so that reports and debuggers name its files. Empty: the texts that
+  /// the library carries.
+  std::string source_dir;
+  std::string cache_dir;         ///< where shared objects are kept; empty: "lockstep" in the user's cache directory of w4moe
   std::vector<std::string> compile_flags;  ///< added to the command line
 };
 
@@ -45,6 +48,7 @@ struct Launch {
   std::int64_t grid_y = 1;
   int threads = 32;
   std::int64_t shared_bytes = 0;
+  bool overlaps = false;         ///< programmatic dependent launch: may begin before the launch before it has ended
 };
 
 struct LaunchStats {
@@ -72,6 +76,14 @@ class Kernel {
   std::shared_ptr<void> library_;
 };
 
+/// One launch of a stream.
+struct QueuedLaunch {
+  Kernel kernel;
+  Launch grid;
+  const void* args = nullptr;    ///< read when it is queued
+  std::size_t args_bytes = 0;
+};
+
 class LockstepDevice {
  public:
   explicit LockstepDevice(Options options = {});
@@ -85,7 +97,9 @@ class LockstepDevice {
   /// Loads a shared object that was built beforehand.
   Result<Kernel> load_library(const std::string& path, const std::string& entry, const std::string& name = {});
 
-  /// Runs the kernel to its end with a copy of the argument struct. One launch runs at a time in a process; others wait.
+  /// Runs the launches of a stream to their end, each with a copy of its argument struct. One call runs at a time in a process;
+  /// others wait.
+  Status launch(std::span<const QueuedLaunch> launches);
   Status launch(const Kernel& kernel, const Launch& grid, const void* args, std::size_t args_bytes);
 
   template <class Args>

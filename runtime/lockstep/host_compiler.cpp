@@ -11,13 +11,17 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string_view>
 
+#include "cache/fs.hpp"
+#include "cache/location.hpp"
+#include "generator/render/embedded.hpp"
+#include "runtime/config.hpp"
+#include "runtime/lockstep/embedded.hpp"
 #include "runtime/lockstep/fiber.hpp"
 
 extern char** environ;
@@ -35,13 +39,13 @@ Result<std::string> find_compiler(const Options& options) {
   names = {"clang++", "c++", "g++"};  // a sanitizer's runtime belongs to one compiler
 #endif
   if (!options.compiler.empty()) names = {options.compiler};
-  const char* path = std::getenv("PATH");
+  const std::string path = process_environment("PATH").value_or("/usr/bin:/bin");
   for (const std::string& name : names) {
     if (name.find('/') != std::string::npos) {
       if (access(name.c_str(), X_OK) == 0) return name;
       continue;
     }
-    std::istringstream dirs(path != nullptr ? path : "/usr/bin:/bin");
+    std::istringstream dirs(path);
     for (std::string dir; std::getline(dirs, dir, ':');) {
       const std::string candidate = (dir.empty() ? "." : dir) + "/" + name;
       if (access(candidate.c_str(), X_OK) == 0) return candidate;
@@ -131,9 +135,23 @@ Result<int> run_command(const std::vector<std::string>& command, const fs::path&
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-fs::path default_cache_dir() {
-  std::error_code ignored;
-  return fs::temp_directory_path(ignored) / fmt::format("w4moe-lockstep-{}", getuid());
+/// The directory of the shared objects: the caller's, or one below the user's cache. Loading an object is running it, so the
+/// latter must be this user's alone.
+Result<fs::path> cache_directory(const Options& options) {
+  if (!options.cache_dir.empty()) {
+    std::error_code error;
+    fs::create_directories(options.cache_dir, error);
+    if (error) return io_error(fmt::format("cannot make {}: {}", options.cache_dir, error.message()));
+    return fs::path(options.cache_dir);
+  }
+  const cache::Location location = cache::resolve_location(std::nullopt, process_environment);
+  if (location.path.empty()) {
+    return io_error("lock-step device: no directory to keep compiled kernels in: " + location.warning);
+  }
+  const fs::path dir = fs::path(location.path) / "lockstep";
+  const cache::OpenedDir opened = cache::open_trusted_dir(dir.string(), {}, 0700);
+  if (!opened.fd) return io_error(fmt::format("lock-step device: kernels are not kept in {}: {}", dir.string(), opened.why));
+  return dir;
 }
 
 }  // namespace
@@ -155,38 +173,53 @@ Result<std::string> build_shared_object(const KernelSource& source, const Option
   const Result<std::string> compiler = find_compiler(options);
   if (!compiler) return compiler.error();
   std::vector<std::string> flags = host_compile_flags(options);
-  const fs::path ops_header = options.ops_header;
-  flags.push_back(fmt::format("-DW4MOE_OPS_HEADER=\"{}\"", ops_header.string()));
+  flags.push_back("-DW4MOE_OPS_HEADER=\"ops_host.h\"");
+  std::vector<std::string> include_dirs;
+  std::vector<std::pair<std::string, std::string>> headers = source.headers;
+  if (options.source_dir.empty()) {
+    const auto add = [&](std::span<const render::EmbeddedFile> files) {
+      for (const render::EmbeddedFile& file : files) {
+        const bool replaced = std::any_of(source.headers.begin(), source.headers.end(), [&](const auto& h) { return h.first == file.path; });
+        if (!replaced) headers.emplace_back(file.path, file.text);
+      }
+    };
+    add(render::embedded_files());
+    add(embedded_files());
+  } else {
+    include_dirs = {options.source_dir + "/templates", options.source_dir + "/runtime/lockstep"};
+  }
 
   Digest digest;
   digest.add(*compiler);
   for (const std::string& flag : flags) digest.add(flag);
   digest.add(source.text);
-  for (const auto& [name, text] : source.headers) {
+  for (const auto& [name, text] : headers) {
     digest.add(name);
     digest.add(text);
   }
-  for (const std::string& dir : options.include_dirs) {
-    if (Status s = digest.add_tree(dir); !s) return s.error();
+  if (!options.source_dir.empty()) {
+    if (Status s = digest.add_tree(include_dirs[0]); !s) return s.error();
+    for (const char* name : {"/abi.h", "/ops_host.h"}) {
+      if (Status s = digest.add_file(include_dirs[1] + name); !s) return s.error();
+    }
   }
-  if (Status s = digest.add_file(ops_header); !s) return s.error();
-  if (Status s = digest.add_file(ops_header.parent_path() / "abi.h"); !s) return s.error();
 
-  const fs::path cache = options.cache_dir.empty() ? default_cache_dir() : fs::path(options.cache_dir);
-  const fs::path object = cache / (digest.text() + ".so");
+  const Result<fs::path> cache = cache_directory(options);
+  if (!cache) return cache.error();
+  const fs::path object = *cache / (digest.text() + ".so");
   if (fs::exists(object)) return object.string();
 
   static std::atomic<int> counter{0};
-  const fs::path work = cache / fmt::format("{}.{}.{}", digest.text(), getpid(), counter++);
+  const fs::path work = *cache / fmt::format("{}.{}.{}", digest.text(), getpid(), counter++);
   const fs::path main_file = work / (source.name + ".cpp");
   if (Status s = write_file(main_file, source.text); !s) return s.error();
-  for (const auto& [name, text] : source.headers) {
+  for (const auto& [name, text] : headers) {
     if (Status s = write_file(work / name, text); !s) return s.error();
   }
   std::vector<std::string> command{*compiler};
   command.insert(command.end(), flags.begin(), flags.end());
   command.push_back("-I" + work.string());
-  for (const std::string& dir : options.include_dirs) command.push_back("-I" + dir);
+  for (const std::string& dir : include_dirs) command.push_back("-I" + dir);
   command.insert(command.end(), {"-o", (work / "kernel.so").string(), main_file.string()});
   const Result<int> exit_code = run_command(command, work / "log");
   std::error_code error;

@@ -82,16 +82,16 @@ inline void copy16_async(void* dst, const void* src, i32 valid_bytes, W4MOE_SITE
   if (valid_bytes < 0 || valid_bytes > 16) host().fail("copy16_async: valid bytes are not in 0..16", {file, line});
   unsigned char data[16] = {};
   if (valid_bytes > 0) memcpy(data, src, static_cast<u64>(min_of(valid_bytes, 16)));
-  host().copy_issue(dst, src, valid_bytes, data, {file, line});
+  host().copy_issue(dst, data, {file, line});
   memset(dst, 0xff, 16);
 #if defined(W4MOE_HOST_ASAN)
   __asan_poison_memory_region(dst, 16);
 #endif
 }
-inline void copy_commit(W4MOE_SITE) { host().copy_commit({file, line}); }
+inline void copy_commit() { host().copy_commit(); }
 template <i32 N>
-inline void copy_wait(W4MOE_SITE) {
-  while (const lockstep::LandedCopy* copy = host().copy_retire(N, {file, line})) {
+inline void copy_wait() {
+  while (const lockstep::LandedCopy* copy = host().copy_retire(N)) {
 #if defined(W4MOE_HOST_ASAN)
     __asan_unpoison_memory_region(copy->dst, 16);
 #endif
@@ -239,8 +239,7 @@ inline void atomic_or(u32* p, u32 v) {
   __atomic_fetch_or(p, v, __ATOMIC_RELAXED);
 }
 
-// Launches follow one another: the grid before has ended.
-inline void grid_wait() {}
-inline void grid_launch_next() {}
+inline void grid_wait(W4MOE_SITE) { host().grid_wait({file, line}); }
+inline void grid_launch_next() { host().grid_launch_next(); }
 
 }  // namespace w4moe::ops

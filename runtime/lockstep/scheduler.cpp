@@ -25,10 +25,22 @@ constexpr bool kFreshShared = true;  // a block used again would look like a rac
 #else
 constexpr bool kFreshShared = false;
 #endif
-
-constexpr int kEverything = -1;            // copy_retire: also copies that were never committed
+constexpr int kEverything = -1;  // copy_retire: also copies that were never committed
 
 Scheduler* g_active = nullptr;
+
+std::string check(const GridSpec& spec) {
+  if (spec.threads <= 0 || spec.threads % kWarpLanes != 0 || spec.threads > 1024) {
+    return fmt::format("{}: {} threads per CTA; a multiple of 32 up to 1024 is accepted", spec.kernel, spec.threads);
+  }
+  if (spec.grid_x <= 0 || spec.grid_y <= 0 || spec.shared_bytes < 0) {
+    return fmt::format("{}: grid {} x {}, {} bytes of shared memory; at least 1 x 1 and 0 bytes are accepted", spec.kernel, spec.grid_x,
+                       spec.grid_y, spec.shared_bytes);
+  }
+  return {};
+}
+
+}  // namespace
 
 bool same_site(Site a, Site b) { return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0); }
 
@@ -40,76 +52,60 @@ std::string text_of(Site site) {
   return fmt::format("{}:{}", file, site.line);
 }
 
-}  // namespace
-
 Scheduler::Scheduler() = default;
 Scheduler::~Scheduler() = default;
 
 Scheduler& Scheduler::active() { return *g_active; }
 
-Host& Scheduler::host() {
-  static Host table{
-      kAbiVersion,
-      nullptr,
-      [](Site site) { active().on_barrier(site); },
-      [](WarpOp op, void* operand, Site site) { active().on_warp_op(op, operand, site); },
-      [](void* dst, const void* src, int valid, const unsigned char* data, Site site) {
-        active().on_copy_issue(dst, src, valid, data, site);
-      },
-      [](Site) { active().on_copy_commit(); },
-      [](int open_groups, Site) { return active().on_copy_retire(open_groups); },
-      [](const void* p, bool is_write, Site site) { active().on_shared_access(p, is_write, site); },
-      [] { active().on_yield(); },
-      [](const char* what, Site site) {
-        const IgnoreAccesses ignore;
-        active().fail(*active().running_, what, site);
-      },
-  };
-  return table;
-}
-
-std::string Scheduler::run(const GridSpec& spec) {
+std::string Scheduler::run(std::span<const GridSpec> grids, const Schedule& schedule) {
   const IgnoreAccesses ignore;
-  if (spec.threads <= 0 || spec.threads % kWarpLanes != 0 || spec.threads > 1024) {
-    return fmt::format("{}: {} threads per CTA; a multiple of 32 up to 1024 is accepted", spec.kernel, spec.threads);
+  for (const GridSpec& spec : grids) {
+    if (const std::string fault = check(spec); !fault.empty()) return fault;
   }
-  if (spec.grid_x <= 0 || spec.grid_y <= 0 || spec.shared_bytes < 0 || spec.resident_ctas <= 0) {
-    return fmt::format("{}: grid {} x {}, {} bytes of shared memory, {} resident CTAs; positive sizes are accepted", spec.kernel,
-                       spec.grid_x, spec.grid_y, spec.shared_bytes, spec.resident_ctas);
-  }
-  spec_ = spec;
+  if (schedule.resident_ctas <= 0) return fmt::format("{} resident CTAs; at least 1 is accepted", schedule.resident_ctas);
+  schedule_ = schedule;
   stats_ = {};
   report_.clear();
-  random_.seed(spec.seed);
-  const std::int64_t total = spec.grid_x * spec.grid_y;
-  const std::size_t residents = static_cast<std::size_t>(std::min<std::int64_t>(spec.resident_ctas, total));
-  while (ctas_.size() < residents) ctas_.push_back(std::make_unique<Cta>());
-  for (auto& cta : ctas_) cta->live = 0;
-  ready_.assign(residents * static_cast<std::size_t>(spec.threads), nullptr);
-  ready_head_ = ready_count_ = 0;
-
-  std::vector<std::int64_t> order(static_cast<std::size_t>(total));
-  std::iota(order.begin(), order.end(), std::int64_t{0});
-  if (spec.random) std::shuffle(order.begin(), order.end(), random_);
+  random_.seed(schedule.seed);
+  begin_grids(grids);
 
   main_ = std::make_unique<Fiber>();
   g_active = this;
   order_release(&order_begin_);
-  std::int64_t next = 0;
+  run_until_done();
+  if (!report_.empty()) abandon_threads();
+  order_acquire(&order_end_);
+  g_active = nullptr;
+  return report_;
+}
+
+void Scheduler::begin_grids(std::span<const GridSpec> grids) {
+  grids_.clear();
+  for (const GridSpec& spec : grids) {
+    Grid& grid = grids_.emplace_back();
+    grid.spec = &spec;
+    grid.index = grids_.size() - 1;
+    grid.ctas = spec.grid_x * spec.grid_y;
+    grid.order.resize(static_cast<std::size_t>(grid.ctas));
+    std::iota(grid.order.begin(), grid.order.end(), std::int64_t{0});
+    if (schedule_.random) std::shuffle(grid.order.begin(), grid.order.end(), random_);
+  }
+  for (auto& cta : ctas_) cta->live = 0;
+}
+
+void Scheduler::run_until_done() {
   while (report_.empty()) {
-    bool any = false;
-    for (std::size_t i = 0; i < residents; ++i) {
-      Cta& cta = *ctas_[i];
-      if (cta.live == 0 && next < total) {
-        if (!start_cta(cta, order[static_cast<std::size_t>(next++)])) break;
-      }
-      any = any || cta.live > 0;
+    attention_ = false;
+    for (Grid& grid : grids_) {
+      if (!grid.open) grid.open = may_open(grid);
+      if (grid.open) start_ctas(grid);
     }
-    if (!any || !report_.empty()) break;
+    if (!report_.empty()) return;
+    if (std::all_of(grids_.begin(), grids_.end(), [](const Grid& grid) { return grid.done(); })) return;
     Thread* thread = take_ready();
     if (thread == nullptr) {
       report_ = deadlock_report();
-      break;
+      return;
     }
     running_ = thread;
     host().current = &thread->position;
@@ -118,53 +114,65 @@ std::string Scheduler::run(const GridSpec& spec) {
     running_ = nullptr;
     host().current = nullptr;
   }
-  if (!report_.empty()) abandon_threads();
-  order_acquire(&order_end_);
-  g_active = nullptr;
-  return report_;
 }
 
-void Scheduler::abandon_threads() {
-  for (auto& cta : ctas_) {
-    for (Thread& t : cta->threads) {
-      if (t.state != State::exited && t.fiber != nullptr) t.fiber->abandon(&order_end_);
-      t.state = State::exited;
-    }
-    cta->live = 0;
+bool Scheduler::may_open(const Grid& grid) const {
+  if (grid.index == 0) return true;
+  const Grid& before = grids_[grid.index - 1];
+  if (grid.spec->overlaps) return before.signalled == before.ctas;
+  return std::all_of(grids_.begin(), grids_.begin() + static_cast<std::ptrdiff_t>(grid.index), [](const Grid& g) { return g.done(); });
+}
+
+void Scheduler::start_ctas(Grid& grid) {
+  while (grid.resident < schedule_.resident_ctas && grid.started < grid.ctas) {
+    if (!start_cta(grid, grid.order[static_cast<std::size_t>(grid.started)])) return;
+    ++grid.started;
+    ++grid.resident;
   }
 }
 
-bool Scheduler::start_cta(Cta& cta, std::int64_t index) {
-  cta.x = index % spec_.grid_x;
-  cta.y = index / spec_.grid_x;
-  cta.live = spec_.threads;
+Scheduler::Cta& Scheduler::free_cta() {
+  for (auto& cta : ctas_) {
+    if (cta->live == 0) return *cta;
+  }
+  return *ctas_.emplace_back(std::make_unique<Cta>());
+}
+
+bool Scheduler::start_cta(Grid& grid, std::int64_t index) {
+  const GridSpec& spec = *grid.spec;
+  Cta& cta = free_cta();
+  cta.grid = &grid;
+  cta.x = index % spec.grid_x;
+  cta.y = index / spec.grid_x;
+  cta.signalled = false;
   cta.at_barrier = 0;
   cta.barriers = 0;
   cta.barrier_first = -1;
-  if (cta.shared == nullptr || cta.shared->bytes() != spec_.shared_bytes || kFreshShared) {
-    cta.shared = std::make_unique<SharedBlock>(spec_.shared_bytes);
+  if (cta.shared == nullptr || cta.shared->bytes() != spec.shared_bytes || kFreshShared) {
+    cta.shared = std::make_unique<SharedBlock>(spec.shared_bytes);
   }
   if (!cta.shared->ok()) {
-    report_ = fmt::format("{}: no memory for {} bytes of shared memory", spec_.kernel, spec_.shared_bytes);
+    report_ = fmt::format("{}: no memory for {} bytes of shared memory", spec.kernel, spec.shared_bytes);
     return false;
   }
   cta.shared->reset();
-  cta.lines.reset(spec_.shared_bytes);
-  cta.warps.assign(static_cast<std::size_t>(spec_.threads / kWarpLanes), Warp{});
-  if (cta.threads.size() < static_cast<std::size_t>(spec_.threads)) cta.threads.resize(static_cast<std::size_t>(spec_.threads));
-  for (int i = 0; i < spec_.threads; ++i) {
+  cta.lines.reset(spec.shared_bytes);
+  cta.warps.assign(static_cast<std::size_t>(spec.threads / kWarpLanes), Warp{});
+  if (cta.threads.size() < static_cast<std::size_t>(spec.threads)) cta.threads.resize(static_cast<std::size_t>(spec.threads));
+  for (int i = 0; i < spec.threads; ++i) {
     Thread& t = cta.threads[static_cast<std::size_t>(i)];
-    t.position = {i, i % kWarpLanes, i / kWarpLanes, cta.x, cta.y, spec_.grid_x, cta.shared->base(), spec_.shared_bytes};
+    t.position = {i, i % kWarpLanes, i / kWarpLanes, cta.x, cta.y, spec.grid_x, cta.shared->base(), spec.shared_bytes};
     t.cta = &cta;
     t.site = {nullptr, 0};
     t.copies.clear();
     t.open_group = 0;
     if (t.fiber == nullptr) t.fiber = std::make_unique<Fiber>(kStackBytes);
     if (!t.fiber->ok()) {
-      report_ = fmt::format("{}: no memory for the stack of thread {}", spec_.kernel, i);
+      report_ = fmt::format("{}: no memory for the stack of thread {}", spec.kernel, i);
       return false;
     }
     t.fiber->prepare(&fiber_main, &t);
+    ++cta.live;
     make_ready(t);
   }
   return true;
@@ -174,9 +182,11 @@ void Scheduler::fiber_main(void* thread) {
   ignore_accesses_begin();
   Scheduler& s = active();
   Thread& t = *static_cast<Thread*>(thread);
-  const Entry entry = s.spec_.entry;
-  const void* args = s.spec_.args;
+  const GridSpec& spec = *t.cta->grid->spec;
+  const Entry entry = spec.entry;
+  const void* args = spec.args;
   order_acquire(&s.order_begin_);
+  s.acquire_finished_grids(*t.cta->grid);
   ignore_accesses_end();
   entry(args);
   // Copies that nobody waited for land at some time; here as late as can be.
@@ -195,49 +205,84 @@ void Scheduler::fiber_main(void* thread) {
 void Scheduler::finish_thread(Thread& t) {
   t.state = State::exited;
   Cta& cta = *t.cta;
+  Grid& grid = *cta.grid;
   Warp& warp = cta.warps[static_cast<std::size_t>(t.position.warp)];
   ++warp.exited;
   if (warp.op != WarpOp::none) {
     fail(t, fmt::format("exits while lane {} of its warp waits in {} at {}", warp.first_lane, name_of(warp.op), text_of(warp.site)),
          t.site);
   }
-  if (--cta.live == 0) {
-    if (const std::int64_t past = cta.shared->overrun(); past >= 0) {
-      fail(t, fmt::format("the CTA wrote past its {} bytes of shared memory, {} bytes behind the end", spec_.shared_bytes, past), t.site);
-    }
+  order_release(&grid.order_end);
+  order_release(&order_end_);
+  if (--cta.live > 0) {
+    if (cta.at_barrier == cta.live) release_barrier(cta);
     return;
   }
-  if (cta.at_barrier == cta.live) release_barrier(cta);
+  if (const std::int64_t past = cta.shared->overrun(); past >= 0) {
+    fail(t, fmt::format("the CTA wrote past its {} bytes of shared memory, {} bytes behind the end", grid.spec->shared_bytes, past), t.site);
+  }
+  signal(cta);
+  --grid.resident;
+  ++grid.finished;
+  attention_ = true;
+  if (!grid.done()) return;
+  for (auto& other : ctas_) {
+    if (other->live == 0 || other->grid->index != grid.index + 1) continue;
+    for (int i = 0; i < other->thread_count(); ++i) {
+      Thread& waiting = other->threads[static_cast<std::size_t>(i)];
+      if (waiting.state == State::at_grid_wait) make_ready(waiting);
+    }
+  }
+}
+
+/// Counts a CTA that lets the next grid begin, once.
+void Scheduler::signal(Cta& cta) {
+  if (cta.signalled) return;
+  cta.signalled = true;
+  if (++cta.grid->signalled == cta.grid->ctas) attention_ = true;
+}
+
+void Scheduler::abandon_threads() {
+  for (auto& cta : ctas_) {
+    for (Thread& t : cta->threads) {
+      if (t.state != State::exited && t.fiber != nullptr) t.fiber->abandon(&order_end_);
+      t.state = State::exited;
+    }
+    cta->live = 0;
+  }
 }
 
 void Scheduler::make_ready(Thread& t) {
   t.state = State::ready;
-  ready_[(ready_head_ + ready_count_) % ready_.size()] = &t;
-  ++ready_count_;
+  t.cta->grid->ready.push_back(&t);
 }
 
 Scheduler::Thread* Scheduler::take_ready() {
-  if (ready_count_ == 0) return nullptr;
-  if (spec_.random) {
-    const std::size_t pick = (ready_head_ + random_() % ready_count_) % ready_.size();
-    std::swap(ready_[pick], ready_[ready_head_]);
+  std::size_t all = 0;
+  for (const Grid& grid : grids_) all += grid.ready.size();
+  if (all == 0) return nullptr;
+  std::size_t pick = schedule_.random ? random_() % all : 0;
+  for (auto grid = grids_.rbegin(); grid != grids_.rend(); ++grid) {  // the latest first: overlaps are as deep as they can be
+    if (pick < grid->ready.size()) {
+      std::swap(grid->ready[pick], grid->ready.front());
+      Thread* t = grid->ready.front();
+      grid->ready.pop_front();
+      return t;
+    }
+    pick -= schedule_.random ? grid->ready.size() : 0;
   }
-  Thread* t = ready_[ready_head_];
-  ready_head_ = (ready_head_ + 1) % ready_.size();
-  --ready_count_;
-  return t;
+  return nullptr;
 }
 
-/// Continues another thread; back to the program where none can run, and at a CTA's end so that the next one may start.
+/// Continues another thread; the program's own stack where none can run, or where something has to be started.
 void Scheduler::leave(Thread& t, bool done) {
-  Thread* next = done && t.cta->live == 0 ? nullptr : take_ready();
+  Thread* next = attention_ ? nullptr : take_ready();
   if (next == &t) return;
   running_ = next;
   host().current = next != nullptr ? &next->position : nullptr;
   ++stats_.switches;
   Fiber& from = *t.fiber;
   Fiber& to = next != nullptr ? *next->fiber : *main_;
-  if (done) order_release(&order_end_);
   ignore_accesses_end();
   Fiber::switch_to(from, to, done);
   ignore_accesses_begin();
@@ -255,157 +300,31 @@ void Scheduler::fail(Thread& t, std::string&& what, Site site) {
 
 std::string Scheduler::where(const Thread& t, Site site) const {
   const std::string place = site.file != nullptr ? " at " + text_of(site) : "";
-  return fmt::format("{}, CTA ({}, {}) thread {} (warp {}, lane {}){}", spec_.kernel, t.cta->x, t.cta->y, t.position.thread,
+  return fmt::format("{}, CTA ({}, {}) thread {} (warp {}, lane {}){}", t.cta->grid->spec->kernel, t.cta->x, t.cta->y, t.position.thread,
                      t.position.warp, t.position.lane, place);
 }
 
-Moment Scheduler::moment(const Thread& t) const {
-  return {t.position.thread, t.position.warp, t.cta->barriers, t.cta->warps[static_cast<std::size_t>(t.position.warp)].syncs};
-}
-
-std::int64_t Scheduler::shared_offset(const Thread& t, const void* p) const {
-  return static_cast<const unsigned char*>(p) - t.position.shared;
-}
-
-void Scheduler::release_barrier(Cta& cta) {
-  ++cta.barriers;
-  ++stats_.barriers;
-  cta.at_barrier = 0;
-  cta.barrier_first = -1;
-  for (int i = 0; i < spec_.threads; ++i) {
-    Thread& t = cta.threads[static_cast<std::size_t>(i)];
-    if (t.state == State::at_barrier) make_ready(t);
-  }
-}
-
-void Scheduler::on_barrier(Site site) {
-  const IgnoreAccesses ignore;
-  Thread& t = *running_;
-  Cta& cta = *t.cta;
-  if (cta.at_barrier == 0) {
-    cta.barrier_site = site;
-    cta.barrier_first = t.position.thread;
-  } else if (!same_site(cta.barrier_site, site)) {
-    fail(t, fmt::format("barrier, while thread {} waits at another one, {}", cta.barrier_first, text_of(cta.barrier_site)), site);
-  }
-  const std::uint32_t phase = cta.barriers & 1u;
-  order_release(&cta.order_token[phase]);
-  ++cta.at_barrier;
-  t.state = State::at_barrier;
-  t.site = site;
-  if (cta.at_barrier == cta.live) release_barrier(cta);
-  leave(t, false);
-  order_acquire(&cta.order_token[phase]);
-}
-
-void Scheduler::on_warp_op(WarpOp op, void* operand, Site site) {
-  const IgnoreAccesses ignore;
-  Thread& t = *running_;
-  Cta& cta = *t.cta;
-  Warp& warp = cta.warps[static_cast<std::size_t>(t.position.warp)];
-  if (warp.exited > 0) fail(t, fmt::format("{} after {} lanes of the warp have exited", name_of(op), warp.exited), site);
-  if (warp.op == WarpOp::none) {
-    warp.op = op;
-    warp.site = site;
-    warp.first_lane = t.position.lane;
-  } else if (warp.op != op || !same_site(warp.site, site)) {
-    fail(t, fmt::format("{}, while lane {} of the warp waits in {} at {}", name_of(op), warp.first_lane, name_of(warp.op), text_of(warp.site)),
-         site);
-  }
-  const std::uint32_t phase = warp.syncs & 1u;
-  if (op == WarpOp::warp_sync) order_release(&warp.order_token[phase]);
-  warp.operands[t.position.lane] = operand;
-  t.state = State::in_warp_op;
-  t.site = site;
-  if (++warp.arrived == kWarpLanes) {
-    perform(op, warp.operands);
-    ++stats_.warp_ops;
-    if (op == WarpOp::warp_sync) ++warp.syncs;
-    warp.op = WarpOp::none;
-    warp.arrived = 0;
-    const std::size_t first = static_cast<std::size_t>(t.position.warp) * kWarpLanes;
-    for (std::size_t lane = 0; lane < kWarpLanes; ++lane) make_ready(cta.threads[first + lane]);
-  }
-  leave(t, false);
-  if (op == WarpOp::warp_sync) order_acquire(&warp.order_token[phase]);
-}
-
-void Scheduler::on_copy_issue(void* dst, const void*, int, const unsigned char* data, Site site) {
-  const IgnoreAccesses ignore;
-  Thread& t = *running_;
-  const std::int64_t offset = shared_offset(t, dst);
-  if (offset < 0 || offset + 16 > spec_.shared_bytes) {
-    fail(t, fmt::format("copy16_async to offset {} of {} bytes of shared memory", offset, spec_.shared_bytes), site);
-  }
-  if (std::string fault = t.cta->lines.copy_issued(offset / 16, moment(t)); !fault.empty()) {
-    fault += fmt::format(" (shared offset {})", offset);
-    fail(t, std::move(fault), site);
-  }
-  PendingCopy copy;
-  copy.dst = dst;
-  copy.group = t.open_group;
-  std::memcpy(copy.data, data, 16);
-  t.copies.push_back(copy);
-}
-
-void Scheduler::on_copy_commit() {
-  const IgnoreAccesses ignore;
-  ++running_->open_group;
-}
-
-const LandedCopy* Scheduler::on_copy_retire(int open_groups) {
-  const IgnoreAccesses ignore;
-  Thread& t = *running_;
-  if (t.copies.empty() || t.copies.front().group >= t.open_group - open_groups) return nullptr;
-  const PendingCopy& copy = t.copies.front();
-  t.landed.dst = copy.dst;
-  std::memcpy(t.landed.data, copy.data, 16);
-  t.cta->lines.copy_landed(shared_offset(t, copy.dst) / 16, moment(t));
-  t.copies.pop_front();
-  return &t.landed;
-}
-
-void Scheduler::on_shared_access(const void* p, bool is_write, Site site) {
-  const IgnoreAccesses ignore;
-  Thread& t = *running_;
-  const std::int64_t offset = shared_offset(t, p);
-  if (offset < 0 || offset + 16 > spec_.shared_bytes) {
-    fail(t, fmt::format("access to offset {} of {} bytes of shared memory", offset, spec_.shared_bytes), site);
-  }
-  SharedLines& lines = t.cta->lines;
-  if (std::string fault = is_write ? lines.write(offset / 16, moment(t)) : lines.read(offset / 16, moment(t)); !fault.empty()) {
-    fault += fmt::format(" (shared offset {})", offset);
-    fail(t, std::move(fault), site);
-  }
-}
-
-void Scheduler::on_yield() {
-  const IgnoreAccesses ignore;
-  if (!spec_.random || random_() % 4 != 0) return;
-  Thread& t = *running_;
-  make_ready(t);
-  leave(t, false);
-}
-
 std::string Scheduler::deadlock_report() const {
-  std::string text = fmt::format("{}: deadlock, no thread can run", spec_.kernel);
+  std::string text = "deadlock, no thread can run";
   for (const auto& cta : ctas_) {
     if (cta->live == 0) continue;
-    text += fmt::format("; CTA ({}, {}):", cta->x, cta->y);
-    int first = 0;
-    for (int i = 0; i < spec_.threads; ++i) {  // runs of threads that wait for the same
-      const Thread& t = cta->threads[static_cast<std::size_t>(i)];
-      const Thread* after = i + 1 < spec_.threads ? &cta->threads[static_cast<std::size_t>(i + 1)] : nullptr;
-      if (after != nullptr && after->state == t.state &&
-          (t.state == State::exited || (t.site.file != nullptr && after->site.file != nullptr && same_site(t.site, after->site)))) {
-        continue;
+    text += fmt::format("; {}, CTA ({}, {}):", cta->grid->spec->kernel, cta->x, cta->y);
+    const auto wait_of = [&](const Thread& t) -> std::string {
+      switch (t.state) {
+        case State::exited: return "exited";
+        case State::at_barrier: return "wait at barrier " + text_of(t.site);
+        case State::at_grid_wait: return "wait for the grid before at " + text_of(t.site);
+        default: return fmt::format("wait in {} {}", name_of(cta->warps[static_cast<std::size_t>(t.position.warp)].op), text_of(t.site));
       }
-      const Warp& warp = cta->warps[static_cast<std::size_t>(t.position.warp)];
-      const std::string what = t.state == State::exited       ? "exited"
-                               : t.state == State::at_barrier ? "wait at barrier " + text_of(t.site)
-                                                              : fmt::format("wait in {} {}", name_of(warp.op), text_of(t.site));
-      text += first == i ? fmt::format(" thread {} {},", i, what) : fmt::format(" threads {}..{} {},", first, i, what);
-      first = i + 1;
+    };
+    int first = 0;
+    std::string what = wait_of(cta->threads[0]);
+    for (int i = 1; i <= cta->thread_count(); ++i) {  // runs of threads that wait for the same
+      const std::string next = i < cta->thread_count() ? wait_of(cta->threads[static_cast<std::size_t>(i)]) : "";
+      if (next == what) continue;
+      text += first == i - 1 ? fmt::format(" thread {} {},", first, what) : fmt::format(" threads {}..{} {},", first, i - 1, what);
+      first = i;
+      what = next;
     }
     text.pop_back();
   }

@@ -1,10 +1,12 @@
-// Runs the threads of a grid: one fiber each, switched at the collectives only (and, under the random schedule, at atomics).
+// Runs the threads of grids: one fiber each, switched at the collectives only (and, under the random schedule, at atomics).
+// scheduler.cpp holds grids, CTAs and the choice of who runs; scheduler_ops.cpp what the intrinsics do.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,14 +23,18 @@ using Entry = void (*)(const void* args);
 struct GridSpec {
   std::string kernel;          ///< name in reports
   Entry entry = nullptr;
-  const void* args = nullptr;
+  const void* args = nullptr;  ///< alive until run() returns
   std::int64_t grid_x = 1;
   std::int64_t grid_y = 1;
   int threads = 32;            ///< per CTA, whole warps
   std::int64_t shared_bytes = 0;
-  int resident_ctas = 1;       ///< CTAs whose threads are interleaved
+  bool overlaps = false;       ///< may begin once every CTA of the grid before has called grid_launch_next or ended
+};
+
+struct Schedule {
   bool random = false;         ///< seeded random order of threads and CTAs, else ascending
   std::uint64_t seed = 0;
+  int resident_ctas = 1;       ///< CTAs of a grid whose threads are interleaved
 };
 
 struct GridStats {
@@ -37,14 +43,15 @@ struct GridStats {
   std::uint64_t warp_ops = 0;
 };
 
-/// Fibers and shared memory are kept from launch to launch. One scheduler runs at a time in a process.
+/// Fibers are kept from run to run. One scheduler runs at a time in a process.
 class Scheduler {
  public:
   Scheduler();
   ~Scheduler();
 
-  /// Runs the grid to its end. Returns an empty string, or a report that names CTA, thread, place and fault.
-  std::string run(const GridSpec& spec);
+  /// Runs the grids of a stream to their end. Under the ascending schedule a grid that may overlap begins as early as it may, and
+  /// goes before the one it overlaps. Returns an empty string, or a report that names kernel, CTA, thread, place and fault.
+  std::string run(std::span<const GridSpec> grids, const Schedule& schedule);
 
   const GridStats& stats() const { return stats_; }
 
@@ -52,7 +59,7 @@ class Scheduler {
   static Host& host();
 
  private:
-  enum class State : std::uint8_t { ready, in_warp_op, at_barrier, exited };
+  enum class State : std::uint8_t { ready, in_warp_op, at_barrier, at_grid_wait, exited };
 
   struct PendingCopy {
     void* dst = nullptr;
@@ -80,10 +87,26 @@ class Scheduler {
     void* operands[kWarpLanes] = {};
     char order_token[2] = {};  // addresses for ThreadSanitizer
   };
+  struct Grid {
+    const GridSpec* spec = nullptr;
+    std::size_t index = 0;
+    std::int64_t ctas = 0;
+    std::int64_t started = 0;
+    std::int64_t resident = 0;
+    std::int64_t finished = 0;
+    std::int64_t signalled = 0;  // CTAs that have called grid_launch_next or ended
+    bool open = false;
+    std::vector<std::int64_t> order;
+    std::deque<Thread*> ready;
+    char order_end = 0;
+    bool done() const { return finished == ctas; }
+  };
   struct Cta {
+    Grid* grid = nullptr;
     std::int64_t x = 0;
     std::int64_t y = 0;
     int live = 0;
+    bool signalled = false;
     int at_barrier = 0;
     std::uint32_t barriers = 0;
     Site barrier_site{nullptr, 0};
@@ -93,43 +116,57 @@ class Scheduler {
     SharedLines lines;
     std::unique_ptr<SharedBlock> shared;
     char order_token[2] = {};
+    int thread_count() const { return grid->spec->threads; }
   };
 
   static void fiber_main(void* thread);
   static Scheduler& active();
-  bool start_cta(Cta& cta, std::int64_t index);
+
+  void begin_grids(std::span<const GridSpec> grids);
+  void run_until_done();
+  bool may_open(const Grid& grid) const;
+  void start_ctas(Grid& grid);
+  bool start_cta(Grid& grid, std::int64_t index);
+  Cta& free_cta();
   void finish_thread(Thread& thread);
+  void signal(Cta& cta);
   void abandon_threads();
-  void release_barrier(Cta& cta);
   void make_ready(Thread& thread);
   Thread* take_ready();
   void leave(Thread& thread, bool done);
   [[noreturn]] void fail(Thread& thread, std::string&& what, Site site);
   std::string where(const Thread& thread, Site site) const;
   std::string deadlock_report() const;
-  Moment moment(const Thread& thread) const;
-  std::int64_t shared_offset(const Thread& thread, const void* p) const;
 
+  void release_barrier(Cta& cta);
+  void acquire_finished_grids(const Grid& grid);
+  Moment moment(const Thread& thread) const;
   void on_barrier(Site site);
   void on_warp_op(WarpOp op, void* operand, Site site);
-  void on_copy_issue(void* dst, const void* src, int valid_bytes, const unsigned char* data, Site site);
+  void on_copy_issue(void* dst, const unsigned char* data, Site site);
   void on_copy_commit();
   const LandedCopy* on_copy_retire(int open_groups);
   void on_shared_access(const void* p, bool is_write, Site site);
   void on_yield();
+  void on_grid_wait(Site site);
+  void on_grid_launch_next();
+  void on_fail(const char* what, Site site);
 
-  GridSpec spec_;
+  Schedule schedule_;
   GridStats stats_;
+  std::deque<Grid> grids_;
   std::vector<std::unique_ptr<Cta>> ctas_;
   std::unique_ptr<Fiber> main_;
   Thread* running_ = nullptr;
-  std::vector<Thread*> ready_;   // a ring under the ascending schedule
-  std::size_t ready_head_ = 0;
-  std::size_t ready_count_ = 0;
+  bool attention_ = false;       // a CTA has ended, or a grid may begin: the program's own stack goes next
   std::mt19937_64 random_;
   std::string report_;
   char order_begin_ = 0;
   char order_end_ = 0;
 };
+
+/// "fc1.cuh:88"
+std::string text_of(Site site);
+bool same_site(Site a, Site b);
 
 }  // namespace w4moe::lockstep

@@ -1,81 +1,56 @@
-// One whole layer on the lock-step device: random weights in the packed layout, route -> fc1 -> fc2 -> combine, and a reference in
-// double precision that rounds where the kernels store.
+// One whole layer on the lock-step device against the reference that rounds where the kernels round.
 #pragma once
 
-#include <random>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "contract/args.h"
-#include "runtime/lockstep/device.hpp"
-#include "tests/lockstep/buffer.hpp"
+#include "runtime/lockstep/engine.hpp"
+#include "runtime/reference/synthetic.hpp"
+#include "tests/lockstep/support.hpp"
+#include "tests/support/layers.hpp"
 
 namespace w4moe::lockstep {
-
-struct LayerCase {
-  i64 hidden = 256;
-  i64 intermediate = 64;
-  i64 experts = 4;
-  i64 topk = 2;
-  i64 tokens = 9;
-  QuantFormat format = kMxfp4;
-  Activation activation = Activation::silu;
-  DType dtype = DType::bf16;
-  GemmTile tile{};
-  ActivationParams params{};
-  bool has_bias = false;
-  bool weight_on_input = false;
-  IdType id_type = IdType::i32;
-  DType router_dtype = DType::f32;
-  i64 x_padding_elems = 0;     ///< added to the row stride of x and of the output
-  bool integers = false;       ///< small integers and scales of one: every sum is exact
-  bool strange_ids = false;    ///< some ids outside 0..E-1
-  i64 nan_token = -1;          ///< a token whose row is NaN
-  std::uint64_t seed = 1;
-};
 
 /// In-memory headers: (name as included, text).
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
-/// Logical weights of one projection.
-struct Matrix {
-  i64 rows = 0;
-  i64 k = 0;
-  std::vector<u8> codes;     ///< [E][rows][k]
-  std::vector<u16> scales;   ///< [E][rows][groups], checkpoint encoding
-  std::vector<u8> zeros;     ///< [E][rows][groups]
-  std::vector<float> bias;   ///< [E][rows]
+struct LayerCase {
+  Problem problem = test::small_problem(256, 64, 4);
+  SyntheticOptions data;
+  i64 tokens = 9;
+  std::optional<GemmTile> tile;    ///< in place of the planner's choice
+  std::vector<std::string> pins;
+  IdType id_type = IdType::i32;
+  DType router_dtype = DType::f32;
+  i64 row_padding_elems = 0;       ///< added to the row strides of x and of the output
+  bool strange_ids = false;        ///< some ids outside 0..E-1
+  int times = 1;                   ///< runs in one stream, of which the last one's output counts
+  i64 nan_token = -1;              ///< a token whose row is NaN
+  Options device = test_options();
+  Headers headers;                 ///< in place of files of templates/, for planted faults
 };
 
-struct Layer {
-  LayerCase c;
-  Matrix gate;   ///< empty where ungated
-  Matrix up;     ///< the one matrix of ungated layers
-  Matrix down;
-  WeightLayout layout;
-  Buffer packed_fc1, packed_fc2, globals, fc1_bias, fc2_bias;
-  Buffer x, ids, router;
-  i64 x_stride = 0;
+/// The case with integers whose sums are exact in any order.
+LayerCase exact(LayerCase c);
 
-  double weight(const Matrix& m, i64 expert, i64 row, i64 k) const;
+struct LayerResult {
+  std::string error;               ///< a report; the rest is empty then
+  std::vector<u16> out;            ///< bits of [tokens][H]
+  std::vector<u16> mirror;
+  i64 worst_ulp = 0;
+  double relative_rmse = 0;        ///< against the mirror
+  double milliseconds = 0;         ///< of the run, kernels being built
+  std::string kernels;             ///< names of those that ran
 };
 
-Layer make_layer(const LayerCase& c);
+LayerResult run_layer(const LayerCase& c);
 
-/// Runs the four kernels. The output is [tokens][hidden] in double; an empty vector with `error` set on a report.
-struct LayerRun {
-  std::vector<double> out;
-  std::string error;
-  double milliseconds = 0;
-};
-/// `headers` take the place of files of templates/, for planted faults.
-LayerRun run_layer(LockstepDevice& device, const Layer& layer, const Headers& headers = {});
+/// Runs the case and asks for the mirror's bits.
+void check_exact(const LayerCase& c);
 
-/// What the kernels should give: sums in double; h, route rows and the output rounded where they are stored.
-std::vector<double> reference(const Layer& layer);
-
-/// Largest relative root-mean-square error of an output row.
-double worst_row_error(const Layer& layer, const std::vector<double>& got, const std::vector<double>& expected);
+/// Runs the case and asks for what docs/numerics.md promises against the mirror: two units in the last place.
+void check_close(const LayerCase& c);
 
 }  // namespace w4moe::lockstep

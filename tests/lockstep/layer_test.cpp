@@ -1,73 +1,144 @@
-// Whole layers of the portable family on the lock-step device: the kernels that a GPU runs, compiled unchanged.
+// Whole layers of the portable family: the kernels that a GPU runs, compiled unchanged, through plan, packer and launches.
 #include <catch2/catch.hpp>
 
-#include <algorithm>
-#include <cmath>
-
 #include "tests/lockstep/layer.hpp"
-#include "tests/lockstep/support.hpp"
 
 using namespace w4moe;
 using namespace w4moe::lockstep;
 
+using test::int4_format;
+using test::small_problem;
+
 namespace {
 
-/// Runs a layer and returns its worst row error; every report fails the test.
-double error_of(const LayerCase& c, LayerRun& run, std::vector<double>& expected) {
-  LockstepDevice device(test_options());
-  const Layer layer = make_layer(c);
-  run = run_layer(device, layer);
-  if (!run.error.empty()) FAIL(run.error);
-  expected = reference(layer);
-  double largest = 0;
-  for (const double v : expected) largest = std::max(largest, std::fabs(v));
-  REQUIRE(largest > 0);  // a comparison of zeros would prove nothing
-  return worst_row_error(layer, run.out, expected);
-}
-
-void check_exact(const LayerCase& c) {
-  LayerRun run;
-  std::vector<double> expected;
-  error_of(c, run, expected);
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    if (run.out[i] == expected[i]) continue;
-    const std::size_t hidden = static_cast<std::size_t>(c.hidden);
-    FAIL("token " << i / hidden << " column " << i % hidden << ": " << run.out[i] << " instead of " << expected[i]);
-  }
-}
-
-/// Few values round the other way, where fp32 sums differ from the reference's in the last place.
-void check_close(const LayerCase& c) {
-  LayerRun run;
-  std::vector<double> expected;
-  const double error = error_of(c, run, expected);
-  CAPTURE(run.milliseconds);
-  CHECK(error < (c.dtype == DType::bf16 ? 1e-3 : 1e-4));
+LayerCase layer(i64 hidden, i64 intermediate, QuantFormat format = kMxfp4, Activation activation = Activation::silu, DType dtype = DType::bf16) {
+  LayerCase c;
+  c.problem = small_problem(hidden, intermediate, 4, format, activation);
+  c.problem.dtype = dtype;
+  return c;
 }
 
 }  // namespace
 
-TEST_CASE("Integers through relu2 come out bit for bit") {
-  LayerCase c;
-  c.activation = Activation::relu2;
-  c.integers = true;
+TEST_CASE("T1: integers through relu2 come out bit for bit, bf16") { check_exact(exact(layer(256, 224, kMxfp4, Activation::relu2))); }
+TEST_CASE("T1: integers through relu2 come out bit for bit, fp16 and NVFP4") {
+  check_exact(exact(layer(272, 80, kNvfp4, Activation::relu2, DType::f16)));
+}
+TEST_CASE("T1: integers through a saturated gate come out bit for bit") {
+  LayerCase c = exact(layer(256, 64));
+  c.problem.has_bias = true;
+  c.data.gate_bias = 256.0f;
   check_exact(c);
 }
 
-TEST_CASE("Random layers agree with the reference in every format") {
-  LayerCase c;
-  c.hidden = GENERATE(256, 320);
-  c.intermediate = 224;
-  c.dtype = GENERATE(DType::bf16, DType::f16);
-  SECTION("mxfp4") {}
-  SECTION("mxfp4 with full exponents") { c.format = kMxfp4Wide; }
-  SECTION("nvfp4") { c.format = kNvfp4; }
-  SECTION("int4 groups of 32") { c.format = QuantFormat{CodeType::u4, ScaleType::bf16, 32, false, false}; }
-  SECTION("int4 with zero points") { c.format = QuantFormat{CodeType::u4, ScaleType::f16, 32, true, false}; }
-  SECTION("int4 groups of 64 with zero points") {
-    c.format = QuantFormat{CodeType::u4, ScaleType::bf16, 64, true, false};
-    c.intermediate = 192;
-  }
-  SECTION("int4 rows") { c.format = QuantFormat{CodeType::u4, ScaleType::bf16, kWholeRow, false, false}; }
+TEST_CASE("T1: random MXFP4 layers agree with the mirror") {
+  check_close(layer(256, 224));
+  check_close(layer(320, 96, kMxfp4, Activation::silu, DType::f16));
+}
+TEST_CASE("T1: random MXFP4 layers with whole exponents agree with the mirror") { check_close(layer(256, 160, kMxfp4Wide)); }
+TEST_CASE("T1: random NVFP4 layers agree with the mirror") {
+  check_close(layer(256, 224, kNvfp4));
+  check_close(layer(144, 80, kNvfp4, Activation::silu, DType::f16));
+}
+TEST_CASE("T1: random INT4 layers agree with the mirror") {
+  check_close(layer(256, 224, int4_format(32)));
+  check_close(layer(256, 192, int4_format(64, true, ScaleType::f16), Activation::silu, DType::f16));
+  check_close(layer(256, 72, int4_format(kWholeRow)));
+}
+
+TEST_CASE("T1: tails of H and I, and a compact last group") {
+  check_close(layer(96, 32));
+  check_close(layer(160, 40));   // compact_tail: 40 = 32 + 8
+  check_close(layer(80, 16, kNvfp4));
+}
+
+TEST_CASE("M1: every activation agrees with the mirror") {
+  const Activation activation = GENERATE(Activation::swiglu_oai, Activation::geglu_tanh, Activation::geglu_erf, Activation::situ,
+                                         Activation::silu_ungated, Activation::gelu_ungated);
+  check_close(layer(128, 64, kMxfp4, activation));
+}
+
+TEST_CASE("M2, M4: biases, the router weight on the input, bf16 router weights and 64-bit ids") {
+  LayerCase c = layer(128, 96);
+  c.problem.has_bias = true;
+  c.id_type = IdType::i64;
+  c.router_dtype = DType::bf16;
   check_close(c);
+  c.problem.weight_on_input = true;
+  check_close(c);
+}
+
+TEST_CASE("R1: ids outside 0..E-1 contribute nothing") {
+  LayerCase c = layer(128, 64);
+  c.strange_ids = true;
+  c.tokens = 33;
+  check_close(c);
+  c.id_type = IdType::i64;
+  check_close(c);
+}
+
+TEST_CASE("R4: rows may lie apart, and what lies between them is not touched") {
+  LayerCase c = layer(128, 64);
+  c.row_padding_elems = 24;
+  check_close(c);
+}
+
+TEST_CASE("T1: one token goes through the direct kernels, and through routing where they are pinned away") {
+  LayerCase c = layer(256, 96);
+  c.tokens = 1;
+  c.problem.has_bias = true;
+  check_close(c);
+  c.strange_ids = true;
+  check_close(c);
+  c.pins = {"no-direct"};
+  check_close(c);
+}
+
+TEST_CASE("T1: blocks of every width") {
+  LayerCase c = layer(128, 64);
+  c.tokens = 33;
+  for (const i32 rows : {8, 16, 32, 64}) {
+    c.tile = GemmTile{rows, 2, 2, 2, 1, 3, 1};
+    check_close(c);
+  }
+}
+
+TEST_CASE("T1: the order of threads and CTAs changes no bit") {
+  LayerCase c = layer(128, 96);
+  const LayerResult ordered = run_layer(c);
+  REQUIRE(ordered.error == "");
+  c.device.random = true;
+  for (const u64 seed : {1, 2, 3}) {
+    c.device.seed = seed;
+    c.device.resident_ctas = static_cast<int>(seed);
+    const LayerResult random = run_layer(c);
+    REQUIRE(random.error == "");
+    CHECK(random.out == ordered.out);
+  }
+}
+
+TEST_CASE("K5: layers in one stream overlap and give the same bits, several times over") {
+  for (const i64 tokens : {1, 9}) {
+    LayerCase c = layer(128, 96);
+    c.tokens = tokens;
+    c.tile = tokens == 1 ? std::nullopt : std::optional(GemmTile{8, 2, 1, 1, 1, 2, 1});
+    const LayerResult once = run_layer(c);
+    REQUIRE(once.error == "");
+    c.times = 3;
+    c.device.resident_ctas = 4;
+    CHECK(run_layer(c).out == once.out);
+    c.device.random = true;
+    CHECK(run_layer(c).out == once.out);
+  }
+}
+
+TEST_CASE("T1: a NaN token spoils its own row and no other") {
+  LayerCase c = layer(160, 40);
+  c.nan_token = 4;
+  const LayerResult result = run_layer(c);
+  REQUIRE(result.error == "");
+  for (i64 t = 0; t < c.tokens; ++t) {
+    const u16 bits = result.out[static_cast<std::size_t>(t * c.problem.shape.hidden)];
+    CHECK(((bits & 0x7fff) > 0x7f80) == (t == c.nan_token));
+  }
 }

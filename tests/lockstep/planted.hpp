@@ -1,13 +1,10 @@
 // Faults planted into the kernels' own text.
 #pragma once
 
-#include <catch2/catch.hpp>
-
 #include <fstream>
 #include <sstream>
 
 #include "tests/lockstep/layer.hpp"
-#include "tests/lockstep/support.hpp"
 
 namespace w4moe::lockstep {
 
@@ -26,10 +23,11 @@ inline Headers planted(const std::string& file, const std::string& from, const s
 }
 
 /// Several stages, several warps, a ragged last unit in FC2.
-inline LayerCase case_of_many_stages() {
+inline LayerCase case_of_many_stages(const Headers& headers = {}) {
   LayerCase c;
-  c.intermediate = 160;
+  c.problem = test::small_problem(256, 160, 4);
   c.tile = GemmTile{8, 2, 2, 1, 1, 3, 1};
+  c.headers = headers;
   return c;
 }
 

@@ -32,9 +32,9 @@ Child run_hidden(const std::string& tag) {
   return child;
 }
 
-void run_faulty(const LayerCase& c, const Headers& headers) {
-  LockstepDevice device(test_options());
-  run_layer(device, make_layer(c), headers);
+void run_faulty(LayerCase c, const Headers& headers) {
+  c.headers = headers;
+  run_layer(c);
 }
 
 void expect_stopped(const std::string& tag, const std::string& what, const std::string& file) {
@@ -59,8 +59,7 @@ TEST_CASE("Planted fault: one vector past a row's tail stops under AddressSaniti
 
 TEST_CASE("hidden: stores columns past the last", "[.][asan-store]") {
   LayerCase c = case_of_many_stages();
-  c.format = kNvfp4;
-  c.hidden = 272;  // 17 strips of 16 rows in tiles of two
+  c.problem = test::small_problem(272, 160, 4, kNvfp4);  // 17 strips of 16 rows in tiles of two
   run_faulty(c, planted("kernels/fc2.cuh", "if (row >= block.rows || column >= V.hidden) return;", "if (row >= block.rows) return;"));
 }
 TEST_CASE("Planted fault: a store without its predicate stops under AddressSanitizer") {

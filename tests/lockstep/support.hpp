@@ -8,18 +8,17 @@
 
 #include "runtime/lockstep/device.hpp"
 
-#define REQUIRE_OK(result)                               \
-  do {                                                   \
-    const auto& checked_result = (result);               \
-    if (!checked_result) FAIL(checked_result.error().message); \
+#define REQUIRE_OK(result)                                         \
+  do {                                                             \
+    const auto& checked_result = (result);                         \
+    if (!checked_result) FAIL(checked_result.error().message);     \
   } while (false)
 
 namespace w4moe::lockstep {
 
 inline Options test_options() {
   Options options;
-  options.include_dirs = {W4MOE_SOURCE_DIR "/templates"};
-  options.ops_header = W4MOE_SOURCE_DIR "/runtime/lockstep/ops_host.h";
+  options.source_dir = W4MOE_SOURCE_DIR;
   options.cache_dir = W4MOE_BINARY_DIR "/lockstep-cache";
   return options;
 }

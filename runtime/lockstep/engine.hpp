@@ -1,0 +1,50 @@
+// Whole layers on the lock-step device: what Engine does with a GPU, here with host memory. The same plans, checks and launches.
+//
+//   LockstepEngine engine;
+//   engine.build(plan);                                             // or leave it to the first run
+//   LockstepEngine::init_scratch(plan, scratch, scratch_bytes);
+//   engine.run(plan, weights, scratch, scratch_bytes, args);        // all pointers are host pointers
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "runtime/lockstep/device.hpp"
+#include "w4moe/plan.hpp"
+#include "w4moe/prepared_weights.hpp"
+#include "w4moe/run_args.hpp"
+
+namespace w4moe::lockstep {
+
+class LockstepEngine {
+ public:
+  explicit LockstepEngine(Options options = {}) : device_(std::move(options)) {}
+
+  /// Compiles the plan's kernels for the host; those that other plans share are there already.
+  Status build(const Plan& plan);
+
+  /// Writes the control region; once for each scratch.
+  static Status init_scratch(const Plan& plan, void* scratch, i64 scratch_bytes);
+
+  /// Prepared weights in host memory, aligned to kRegionAlignBytes. Errors as Engine::adopt.
+  static Result<PreparedWeights> adopt(const void* data, i64 bytes);
+
+  /// Runs the layer to its end, `times` times in one stream. Launches overlap as the plan's do on a GPU. Payload and gaps of the scratch are filled first, and the gaps looked at afterwards: a kernel that
+  /// reads what it has not written meets NaNs, one that writes outside its region is an error.
+  Status run(const Plan& plan, const PreparedWeights& weights, void* scratch, i64 scratch_bytes, const RunArgs& args,
+             int times = 1);
+
+  /// Headers in place of the templates' own: faults planted by tests.
+  void replace_headers(std::vector<std::pair<std::string, std::string>> headers) { headers_ = std::move(headers); }
+
+  LockstepDevice& device() { return device_; }
+
+ private:
+  Result<Kernel> kernel_of(const Variant& variant, const std::string& name);
+
+  LockstepDevice device_;
+  std::vector<std::pair<std::string, std::string>> headers_;
+  std::map<std::string, Kernel> kernels_;  // by the text of their variant
+};
+
+}  // namespace w4moe::lockstep
