@@ -83,8 +83,9 @@ Status LockstepDevice::launch(std::span<const QueuedLaunch> launches) {
     spec.threads = launch.grid.threads;
     spec.shared_bytes = launch.grid.shared_bytes;
     spec.overlaps = launch.grid.overlaps;
+    spec.resident_ctas = options_.resident_ctas != 0 ? options_.resident_ctas : launch.grid.resident_ctas;
   }
-  const std::string report = state_->scheduler.run(grids, {options_.random, options_.seed, options_.resident_ctas});
+  const std::string report = state_->scheduler.run(grids, {options_.random, options_.seed});
   const GridStats& stats = state_->scheduler.stats();
   stats_ = {stats.switches, stats.barriers, stats.warp_ops};
   if (!report.empty()) return Error{ErrorCode::internal, "lock-step device: " + report};

@@ -34,7 +34,7 @@ struct KernelSource {
 struct Options {
   bool random = false;           ///< threads and CTAs in a seeded random order, else ascending
   std::uint64_t seed = 0;
-  int resident_ctas = 1;         ///< CTAs whose threads are interleaved
+  int resident_ctas = 0;         ///< overrides what the launches name
   std::string compiler;          ///< empty: g++, c++ or clang++, the first on PATH (clang++ first in a program built by clang)
   /// A source tree to take templates and host backend from, so that reports and debuggers name its files. Empty: the texts that
   /// the library carries.
@@ -49,6 +49,7 @@ struct Launch {
   int threads = 32;
   std::int64_t shared_bytes = 0;
   bool overlaps = false;         ///< programmatic dependent launch: may begin before the launch before it has ended
+  int resident_ctas = 1;         ///< CTAs of the grid whose threads are interleaved
 };
 
 struct LaunchStats {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 
@@ -58,14 +59,20 @@ class Gaps {
   std::vector<GuardZone> zones_;
 };
 
-void poison_payload(const Plan& plan, u8* scratch) {
+void fill_payload(const Plan& plan, u8* scratch, u8 byte) {
   for (const PlannedRegion& region : plan.regions) {
     if (region.region == Region::control) continue;
-    std::memset(scratch + region.offset_bytes, kPoisonByte, static_cast<std::size_t>(region.bytes));
+    std::memset(scratch + region.offset_bytes, byte, static_cast<std::size_t>(region.bytes));
   }
 }
 
 }  // namespace
+
+DeviceSpec lockstep_device(Arch arch) {
+  DeviceSpec device = named_device(arch, kLockstepSms);
+  device.name = fmt::format("lockstep ({})", to_string(arch));
+  return device;
+}
 
 Result<Kernel> LockstepEngine::kernel_of(const Variant& variant, const std::string& name) {
   const w4moe::KernelSource rendered = render(variant);
@@ -120,7 +127,7 @@ Status LockstepEngine::run(const Plan& plan, const PreparedWeights& weights, voi
   if (Status s = check_overlap(plan, args, weights, scratch); !s) return s;
 
   u8* const bytes = static_cast<u8*>(scratch);
-  poison_payload(plan, bytes);
+  fill_payload(plan, bytes, fill_);
   Gaps gaps(plan, bytes);
   std::deque<w4moe::Launch> launches;  // they hold the argument structs
   std::vector<QueuedLaunch> queue;
@@ -130,7 +137,8 @@ Status LockstepEngine::run(const Plan& plan, const PreparedWeights& weights, voi
       const Result<Kernel> kernel = kernel_of(planned.variant, planned.name);
       if (!kernel) return kernel.error();
       const w4moe::Launch& kept = launches.emplace_back(launch);
-      const Launch grid{kept.grid_x, 1, static_cast<int>(kept.threads), kept.shared_bytes, kept.pdl};
+      const int resident = std::min(plan.device.sms, kLockstepSms) * planned.variant.min_ctas_per_sm();
+      const Launch grid{kept.grid_x, 1, static_cast<int>(kept.threads), kept.shared_bytes, kept.pdl, resident};
       queue.push_back({*kernel, grid, kept.args.data(), kept.args_bytes});
     }
     return {};

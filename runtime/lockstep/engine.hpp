@@ -16,6 +16,11 @@
 
 namespace w4moe::lockstep {
 
+/// The device that plans for this engine are made for, unless another one is to be looked at: few SMs, so that the CTAs of a small
+/// layer already outnumber those that run at a time.
+inline constexpr int kLockstepSms = 4;
+DeviceSpec lockstep_device(Arch arch = Arch::sm_90a);
+
 class LockstepEngine {
  public:
   explicit LockstepEngine(Options options = {}) : device_(std::move(options)) {}
@@ -29,10 +34,14 @@ class LockstepEngine {
   /// Prepared weights in host memory, aligned to kRegionAlignBytes. Errors as Engine::adopt.
   static Result<PreparedWeights> adopt(const void* data, i64 bytes);
 
-  /// Runs the layer to its end, `times` times in one stream. Launches overlap as the plan's do on a GPU. Payload and gaps of the scratch are filled first, and the gaps looked at afterwards: a kernel that
-  /// reads what it has not written meets NaNs, one that writes outside its region is an error.
+  /// Runs the layer to its end, `times` times in one stream. Launches overlap as the plan's do on a GPU, with as many CTAs at a time
+  /// as the device of the plan holds, at most those of four SMs. Payload and gaps of the scratch are filled first, and the gaps
+  /// looked at afterwards: a kernel that reads what it has not written meets NaNs, one that writes outside its region is an error.
   Status run(const Plan& plan, const PreparedWeights& weights, void* scratch, i64 scratch_bytes, const RunArgs& args,
              int times = 1);
+
+  /// What payload bytes hold before each run; NaNs of every type, and -1 in every count, unless set.
+  void fill_scratch_with(u8 byte) { fill_ = byte; }
 
   /// Headers in place of the templates' own: faults planted by tests.
   void replace_headers(std::vector<std::pair<std::string, std::string>> headers) { headers_ = std::move(headers); }
@@ -43,6 +52,7 @@ class LockstepEngine {
   Result<Kernel> kernel_of(const Variant& variant, const std::string& name);
 
   LockstepDevice device_;
+  u8 fill_ = 0xff;
   std::vector<std::pair<std::string, std::string>> headers_;
   std::map<std::string, Kernel> kernels_;  // by the text of their variant
 };

@@ -37,6 +37,7 @@ std::string check(const GridSpec& spec) {
     return fmt::format("{}: grid {} x {}, {} bytes of shared memory; at least 1 x 1 and 0 bytes are accepted", spec.kernel, spec.grid_x,
                        spec.grid_y, spec.shared_bytes);
   }
+  if (spec.resident_ctas <= 0) return fmt::format("{}: {} resident CTAs; at least 1 is accepted", spec.kernel, spec.resident_ctas);
   return {};
 }
 
@@ -62,7 +63,6 @@ std::string Scheduler::run(std::span<const GridSpec> grids, const Schedule& sche
   for (const GridSpec& spec : grids) {
     if (const std::string fault = check(spec); !fault.empty()) return fault;
   }
-  if (schedule.resident_ctas <= 0) return fmt::format("{} resident CTAs; at least 1 is accepted", schedule.resident_ctas);
   schedule_ = schedule;
   stats_ = {};
   report_.clear();
@@ -124,7 +124,7 @@ bool Scheduler::may_open(const Grid& grid) const {
 }
 
 void Scheduler::start_ctas(Grid& grid) {
-  while (grid.resident < schedule_.resident_ctas && grid.started < grid.ctas) {
+  while (grid.resident < grid.spec->resident_ctas && grid.started < grid.ctas) {
     if (!start_cta(grid, grid.order[static_cast<std::size_t>(grid.started)])) return;
     ++grid.started;
     ++grid.resident;

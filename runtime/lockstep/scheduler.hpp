@@ -28,13 +28,13 @@ struct GridSpec {
   std::int64_t grid_y = 1;
   int threads = 32;            ///< per CTA, whole warps
   std::int64_t shared_bytes = 0;
+  int resident_ctas = 1;       ///< CTAs whose threads are interleaved
   bool overlaps = false;       ///< may begin once every CTA of the grid before has called grid_launch_next or ended
 };
 
 struct Schedule {
   bool random = false;         ///< seeded random order of threads and CTAs, else ascending
   std::uint64_t seed = 0;
-  int resident_ctas = 1;       ///< CTAs of a grid whose threads are interleaved
 };
 
 struct GridStats {

@@ -18,7 +18,7 @@ Outcome run(LayerCase c, std::string* report = nullptr, bool random = false) {
   const LayerResult result = run_layer(c);
   if (report != nullptr) *report = result.error;
   if (!result.error.empty()) return Outcome::report;
-  return result.relative_rmse < 1e-3 ? Outcome::right : Outcome::wrong;
+  return result.worst_ulp <= 2 ? Outcome::right : Outcome::wrong;
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ struct LayerResult {
   std::vector<u16> out;            ///< bits of [tokens][H]
   std::vector<u16> mirror;
   i64 worst_ulp = 0;
-  double relative_rmse = 0;        ///< against the mirror
+  double relative_rmse = 0;        ///< against the mirror; infinite where one has a NaN or infinity and the other has not
   double milliseconds = 0;         ///< of the run, kernels being built
   std::string kernels;             ///< names of those that ran
 };
