@@ -175,7 +175,7 @@ Result<LayerRun> run_on(const DeviceChoice& device, const LayerCall& call, const
   if (!plan_options) return plan_options.error();
   const Result<Plan> plan = make_plan(*call.problem, specs->front(), *plan_options);
   if (!plan) return plan.error();
-  return run_on_cpu(call, *plan);
+  return device.kind == DeviceKind::lockstep ? run_on_lockstep(call, *plan) : run_on_cpu(call, *plan);
 }
 
 }  // namespace
@@ -183,7 +183,6 @@ Result<LayerRun> run_on(const DeviceChoice& device, const LayerCall& call, const
 Result<int> cmd_run(const Options& options, Console& console) {
   const Result<DeviceChoice> device = choose_device(options.run.device);
   if (!device) return device.error();
-  if (device->kind == DeviceKind::lockstep) return unsupported("--device lockstep is not available in this build (accepted: cuda:N, cpu)");
   const Result<Subject> subject = options.run.weights.empty() ? made_up(options) : from_files(options);
   if (!subject) return subject.error();
   if (device->kind == DeviceKind::cpu && options.run.device.empty()) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 
 #include "generator/problem/errors.hpp"
@@ -80,15 +81,6 @@ Result<Plan> plan_for(const Engine& engine, const Problem& problem, int ordinal,
   return make_plan(problem, *device, *options);
 }
 
-std::string variant_text(const Plan& plan, i64 tokens) {
-  if (tokens == 0) return "none";
-  std::string text;
-  for (const int index : plan.launched_by(plan.bucket_for(std::min(tokens, plan.chunk_tokens)))) {
-    text += (text.empty() ? "" : " + ") + plan.kernels[static_cast<std::size_t>(index)].name;
-  }
-  return text;
-}
-
 /// Launches twice, so that the time is that of a layer whose kernels are warm; both give the same bits.
 Result<double> timed_run(const driver::DriverTable& table, const Engine& engine, const Binding& binding, const RunArgs& args) {
   Result<driver::OwnedStream> stream = driver::OwnedStream::create(table);
@@ -110,6 +102,15 @@ Result<double> timed_run(const driver::DriverTable& table, const Engine& engine,
 
 }  // namespace
 
+std::string launched_kernels(const Plan& plan, i64 tokens) {
+  if (tokens == 0) return "none";
+  std::string text;
+  for (const int index : plan.launched_by(plan.bucket_for(std::min(tokens, plan.chunk_tokens)))) {
+    text += (text.empty() ? "" : " + ") + plan.kernels[static_cast<std::size_t>(index)].name;
+  }
+  return text;
+}
+
 Result<LayerRun> run_on_cuda(const LayerCall& call, int ordinal, const PlanFlags& flags, const KernelOptions& kernels) {
   const Result<const driver::DriverTable*> table = driver::system_driver();
   if (!table) return table.error();
@@ -124,7 +125,7 @@ Result<LayerRun> run_on_cuda(const LayerCall& call, int ordinal, const PlanFlags
 
   LayerRun run;
   run.device_name = plan->device.name;
-  run.variant = variant_text(*plan, call.inputs->tokens);
+  run.variant = launched_kernels(*plan, call.inputs->tokens);
   run.scratch_bytes = plan->required_bytes();
   run.prepared_weight_bytes = plan->prepared_weight_bytes();
   {

@@ -31,6 +31,12 @@ struct LayerCall {
 /// The reference that rounds where kernels round, on weights that were packed and read back. `plan` prices the scratch.
 Result<LayerRun> run_on_cpu(const LayerCall& call, const Plan& plan);
 
+/// The kernels themselves, compiled for the host and run in lock-step, one CUDA thread after another: slow, and exact.
+Result<LayerRun> run_on_lockstep(const LayerCall& call, const Plan& plan);
+
+/// "route + fc1.n16 + fc2.n16 + combine": what a run of so many tokens launches.
+std::string launched_kernels(const Plan& plan, i64 tokens);
+
 /// The kernels themselves, in the device's primary context. flags.arch and flags.sms, where given, must fit the device.
 Result<LayerRun> run_on_cuda(const LayerCall& call, int ordinal, const PlanFlags& flags, const KernelOptions& kernels);
 
