@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The table at the end of tools/quickstart, from the JSON that the commands printed.
 
-    quickstart_report.py device FOLDER    the first GPU in doctor.json that is served, or "auto"
+    quickstart_report.py device FOLDER    the first GPU in doctor.json that is served, or "lockstep"
     quickstart_report.py arch FOLDER      the target to build for: that device's, or sm_90a
     quickstart_report.py table FOLDER     what build.json, again.json, plan.json and run.json say
 """
@@ -52,7 +52,7 @@ def main():
     what, folder = sys.argv[1:]
     if what != "table":
         gpu = served_gpu(folder)
-        print({"device": f"cuda:{gpu[0]}" if gpu else "auto", "arch": gpu[1] if gpu else "sm_90a"}[what])
+        print({"device": f"cuda:{gpu[0]}" if gpu else "lockstep", "arch": gpu[1] if gpu else "sm_90a"}[what])
         return
     for name, value in rows(folder):
         print(f"    {name:<16}{value}")

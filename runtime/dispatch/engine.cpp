@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <mutex>
 
 #include "generator/problem/errors.hpp"
@@ -15,6 +16,7 @@
 #include "runtime/dispatch/submit.hpp"
 #include "runtime/driver/scoped.hpp"
 #include "runtime/guarded.hpp"
+#include "runtime/lockstep/engine.hpp"
 #include "runtime/module/kernel_table.hpp"
 #include "runtime/weights/gpu_packer.hpp"
 #include "runtime/weights/packing_variants.hpp"
@@ -28,6 +30,7 @@ struct Engine::Impl {
   KernelTable kernels;
   ScratchUse scratch_use;
   std::atomic<bool> frozen{false};
+  std::unique_ptr<lockstep::LockstepEngine> lockstep;  ///< in place of all that concerns the driver
 
   std::mutex mutex;
   std::unique_ptr<KernelBuilder> builder_instance;
@@ -92,6 +95,26 @@ Status check_memory_device(const DriverContext& dc, const char* name, const void
   return invalid_argument("{} at {} lies on device {}, the current context is on device {}", name, pointer, ordinal, dc.context.device);
 }
 
+Status check_no_stream(StreamHandle stream) {
+  if (stream == nullptr) return {};
+  return invalid_argument("stream {}: the lock-step device has no streams (accepted: null)", fmt::ptr(stream));
+}
+
+BindingStatus status_of(const ControlRegion& control) {
+  BindingStatus status;
+  status.code = static_cast<KernelStatus>(control.status);
+  status.detail = control.status_detail;
+  if (control.magic != kControlMagic || control.version != kControlVersion) status.code = KernelStatus::control_corrupt;
+  switch (status.code) {
+    case KernelStatus::ok: status.text = "ok"; break;
+    case KernelStatus::control_corrupt:
+      status.text = "the control region does not hold what init_scratch writes: it was not called, or the scratch was overwritten";
+      break;
+    default: status.text = fmt::format("status {} (detail {})", control.status, control.status_detail); break;
+  }
+  return status;
+}
+
 }  // namespace
 
 Status Binding::Impl::enqueue(StreamHandle stream, const RunArgs& args) const {
@@ -122,12 +145,18 @@ Result<Engine> Engine::create(EngineOptions options) {
     impl->logger = Logger(options.kernels.log, config->log);
     impl->options = std::move(options);
     impl->config = std::move(*config);
+    if (impl->options.device == EngineDevice::lockstep) {
+      lockstep::Options lockstep;
+      lockstep.cache_root = impl->config.cache.disk.root;
+      impl->lockstep = std::make_unique<lockstep::LockstepEngine>(std::move(lockstep));
+    }
     return Engine(std::move(impl));
   });
 }
 
 Result<DeviceSpec> Engine::device() const {
   return guarded([&]() -> Result<DeviceSpec> {
+    if (impl_->lockstep) return lockstep_device();
     Result<DriverContext> dc = driver_context(*impl_);
     if (!dc) return dc.error();
     return driver::device_spec(*dc->table, dc->context.device);
@@ -136,6 +165,10 @@ Result<DeviceSpec> Engine::device() const {
 
 Result<DeviceSpec> Engine::device(int ordinal) const {
   return guarded([&]() -> Result<DeviceSpec> {
+    if (impl_->lockstep) {
+      if (ordinal != 0) return invalid_argument("device {} does not exist; there is 1", ordinal);
+      return lockstep_device();
+    }
     Result<const driver::DriverTable*> table = impl_->table();
     if (!table) return table.error();
     int count = 0;
@@ -149,6 +182,13 @@ Result<DeviceSpec> Engine::device(int ordinal) const {
 
 Result<BuildReport> Engine::Impl::build(const Plan& plan, JitMode jit, const LoadOptions& load) {
   const auto start = std::chrono::steady_clock::now();
+  BuildOptions build_options;
+  build_options.progress = load.progress;
+  build_options.cancelled = load.cancelled;
+  if (lockstep) {
+    if (Status s = check_grids(plan); !s) return s.error();
+    return lockstep->build(plan, jit, config.jobs, build_options);
+  }
   Result<DriverContext> dc = driver_context(*this);
   if (!dc) return dc.error();
   if (const auto held = kernels.hold(plan, dc->context.id)) {
@@ -162,9 +202,6 @@ Result<BuildReport> Engine::Impl::build(const Plan& plan, JitMode jit, const Loa
   if (Status s = check_grids(plan); !s) return s.error();
 
   std::vector<std::size_t> index_of;
-  BuildOptions build_options;
-  build_options.progress = load.progress;
-  build_options.cancelled = load.cancelled;
   Result<std::vector<BuiltKernel>> built = builder().build(kernel_wishes(std::span<const Plan>(&plan, 1)), jit, build_options, &index_of);
   if (!built) return built.error();
   if (Status s = kernels.load(*dc->table, plan, dc->context, *built, index_of); !s) return s.error();
@@ -184,6 +221,7 @@ Result<BuildReport> Engine::preload(const Plan& plan, const LoadOptions& options
 
 Status Engine::unload(const Plan& plan) {
   return guarded([&]() -> Status {
+    if (impl_->lockstep) return {};  // shared objects of some ten kilobytes stay until the engine goes
     Result<DriverContext> dc = driver_context(*impl_);
     if (!dc) return dc.error();
     return impl_->kernels.release(plan, dc->context.id);
@@ -251,6 +289,7 @@ Result<i64> prepare_workspace_bytes(const Problem& problem, const SourceWeights&
 
 Result<PreparedWeights> Engine::adopt(const void* device_data, i64 bytes) const {
   return guarded([&]() -> Result<PreparedWeights> {
+    if (impl_->lockstep) return lockstep::LockstepEngine::adopt(device_data, bytes);
     PreparedWeights weights{device_data, bytes, {}};
     if (device_data == nullptr) return invalid_argument("the weights are null");
     if (bytes < static_cast<i64>(sizeof(WeightHeader))) {
@@ -270,6 +309,15 @@ Result<Binding> Engine::bind(const Plan& plan, const PreparedWeights& weights, v
     if (Status s = check_weights(plan, weights); !s) return s.error();
     if (Status s = check_scratch(plan, scratch, scratch_bytes); !s) return s.error();
     if (Status s = check_grids(plan); !s) return s.error();
+    auto impl = std::make_unique<Binding::Impl>();
+    impl->plan = std::make_shared<const Plan>(plan);
+    impl->weights = weights;
+    impl->scratch = scratch;
+    impl->scratch_bytes = scratch_bytes;
+    if (impl_->lockstep) {
+      if (!impl_->lockstep->has_built(plan)) return Error{ErrorCode::not_prepared, "the plan's kernels are not built: call build(plan) or preload(plan) first"};
+      return Binding(std::move(impl));
+    }
     Result<DriverContext> dc = driver_context(*impl_);
     if (!dc) return dc.error();
     if (Status s = check_memory_device(*dc, "the prepared weights", weights.data); !s) return s.error();
@@ -280,11 +328,6 @@ Result<Binding> Engine::bind(const Plan& plan, const PreparedWeights& weights, v
       return Error{ErrorCode::not_prepared, "the plan's kernels are not loaded in the current context: call build(plan) or preload(plan) first, outside "
                                             "any capture"};
     }
-    auto impl = std::make_unique<Binding::Impl>();
-    impl->plan = std::make_shared<const Plan>(plan);
-    impl->weights = weights;
-    impl->scratch = scratch;
-    impl->scratch_bytes = scratch_bytes;
     impl->table = dc->table;
     impl->context = dc->context;
     impl->kernels = std::move(*kernels);
@@ -296,6 +339,10 @@ Result<Binding> Engine::bind(const Plan& plan, const PreparedWeights& weights, v
 Status Engine::init_scratch(const Binding& binding, StreamHandle stream) const {
   return guarded([&]() -> Status {
     const Binding::Impl& b = *binding.impl_;
+    if (impl_->lockstep) {
+      if (Status s = check_no_stream(stream); !s) return s;
+      return lockstep::LockstepEngine::init_scratch(*b.plan, b.scratch, b.scratch_bytes);
+    }
     if (Status s = check_stream(*b.table, b.context, stream); !s) return s;
     const driver::ScopedContext current(*b.table, b.context.handle);
     if (Status s = driver::check(*b.table, current.code(), "cuCtxPushCurrent"); !s) return s;
@@ -316,6 +363,10 @@ Status Engine::init_scratch(const Binding& binding, StreamHandle stream) const {
 Status Engine::run(const Binding& binding, StreamHandle stream, const RunArgs& args) const {
   return guarded([&]() -> Status {
     const Binding::Impl& b = *binding.impl_;
+    if (impl_->lockstep) {
+      if (Status s = check_no_stream(stream); !s) return s;
+      return impl_->lockstep->run(*b.plan, b.weights, b.scratch, b.scratch_bytes, args);
+    }
     if (Status s = check_run(*b.plan, args); !s) return s;
     if (args.tokens == 0) return {};
     if (Status s = check_overlap(*b.plan, args, b.weights, b.scratch); !s) return s;
@@ -345,26 +396,24 @@ Status Engine::Impl::run_debug(const Binding::Impl& b, StreamHandle stream, cons
 Result<BindingStatus> Engine::status(const Binding& binding) const {
   return guarded([&]() -> Result<BindingStatus> {
     const Binding::Impl& b = *binding.impl_;
+    const i64 offset = b.plan->scratch.span(Region::control).offset_bytes;
+    ControlRegion control;
+    if (impl_->lockstep) {
+      std::memcpy(&control, static_cast<const u8*>(b.scratch) + offset, sizeof(control));
+      return status_of(control);
+    }
     const driver::ScopedContext current(*b.table, b.context.handle);
     if (Status s = driver::check(*b.table, current.code(), "cuCtxPushCurrent"); !s) return s.error();
-    ControlRegion control;
-    const driver::DevicePtr at = device_ptr(b.scratch) + static_cast<u64>(b.plan->scratch.span(Region::control).offset_bytes);
-    const driver::Code code = b.table->memcpy_dtoh(&control, at, sizeof(control));
+    const driver::Code code = b.table->memcpy_dtoh(&control, device_ptr(b.scratch) + static_cast<u64>(offset), sizeof(control));
     if (code != driver::kSuccess) return driver::driver_error(*b.table, code, "cuMemcpyDtoH", "reading the control region");
-
-    BindingStatus status;
-    status.code = static_cast<KernelStatus>(control.status);
-    status.detail = control.status_detail;
-    if (control.magic != kControlMagic || control.version != kControlVersion) status.code = KernelStatus::control_corrupt;
-    switch (status.code) {
-      case KernelStatus::ok: status.text = "ok"; break;
-      case KernelStatus::control_corrupt:
-        status.text = "the control region does not hold what init_scratch writes: it was not called, or the scratch was overwritten";
-        break;
-      default: status.text = fmt::format("status {} (detail {})", control.status, control.status_detail); break;
-    }
-    return status;
+    return status_of(control);
   });
+}
+
+DeviceSpec lockstep_device(Arch arch) {
+  DeviceSpec device = named_device(arch, lockstep::kLockstepSms);
+  device.name = fmt::format("lockstep ({})", to_string(arch));
+  return device;
 }
 
 i64 debug_guard_bytes() { return kGuardBytes; }

@@ -46,9 +46,13 @@ Result<std::uint64_t> Kernel::fact(const std::string& name) const {
 }
 
 Result<Kernel> LockstepDevice::load(const KernelSource& source) {
-  const Result<std::string> path = build_shared_object(source, options_);
-  if (!path) return path.error();
-  return load_library(*path, source.entry, source.name);
+  const Result<SharedObject> object = build_shared_object(source, options_);
+  if (!object) return object.error();
+  Result<Kernel> kernel = load_library(object->path, source.entry, source.name);
+  if (!kernel) return kernel.error();
+  kernel->key_ = object->key;
+  kernel->compile_ms_ = object->compile_ms;
+  return kernel;
 }
 
 Result<Kernel> LockstepDevice::load_library(const std::string& path, const std::string& entry, const std::string& name) {
@@ -88,8 +92,9 @@ Status LockstepDevice::launch(std::span<const QueuedLaunch> launches) {
   const std::string report = state_->scheduler.run(grids, {options_.random, options_.seed});
   const GridStats& stats = state_->scheduler.stats();
   stats_ = {stats.switches, stats.barriers, stats.warp_ops};
-  if (!report.empty()) return Error{ErrorCode::internal, "lock-step device: " + report};
-  return {};
+  if (report.empty()) return {};
+  const std::string order = options_.random ? fmt::format(" (random schedule, seed {})", options_.seed) : std::string();
+  return Error{ErrorCode::internal, "lock-step device: " + report + order};
 }
 
 Status LockstepDevice::launch(const Kernel& kernel, const Launch& grid, const void* args, std::size_t args_bytes) {

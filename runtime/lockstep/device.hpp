@@ -39,7 +39,9 @@ struct Options {
   /// A source tree to take templates and host backend from, so that reports and debuggers name its files. Empty: the texts that
   /// the library carries.
   std::string source_dir;
-  std::string cache_dir;         ///< where shared objects are kept; empty: "lockstep" in the user's cache directory of w4moe
+  std::string cache_dir;         ///< where shared objects are kept, as it is; empty: "lockstep" below cache_root
+  std::string cache_root;        ///< a kernel cache, made and trusted as such; empty: the user's
+  bool may_compile = true;       ///< false: a kernel that is not there is an error
   std::vector<std::string> compile_flags;  ///< added to the command line
 };
 
@@ -69,12 +71,17 @@ class Kernel {
   /// Value of an exported W4MOE_FACT.
   Result<std::uint64_t> fact(const std::string& name) const;
   const std::string& name() const { return name_; }
+  /// How it came to be, where it was loaded from its source.
+  const std::string& key() const { return key_; }
+  double compile_ms() const { return compile_ms_; }   ///< 0: it was there
 
  private:
   friend class LockstepDevice;
   std::string name_;
   Entry entry_ = nullptr;
   std::shared_ptr<void> library_;
+  std::string key_;
+  double compile_ms_ = 0;
 };
 
 /// One launch of a stream.

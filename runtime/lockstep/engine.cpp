@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <deque>
+#include <optional>
+#include <thread>
 
 #include "generator/render/variant_header.hpp"
+#include "runtime/build/parallel.hpp"
 #include "runtime/dispatch/checks.hpp"
 #include "runtime/dispatch/chunks.hpp"
 #include "runtime/dispatch/debug_guard.hpp"
@@ -68,34 +72,71 @@ void fill_payload(const Plan& plan, u8* scratch, u8 byte) {
 
 }  // namespace
 
-DeviceSpec lockstep_device(Arch arch) {
-  DeviceSpec device = named_device(arch, kLockstepSms);
-  device.name = fmt::format("lockstep ({})", to_string(arch));
-  return device;
-}
-
-Result<Kernel> LockstepEngine::kernel_of(const Variant& variant, const std::string& name) {
-  const w4moe::KernelSource rendered = render(variant);
-  if (const auto found = kernels_.find(rendered.variant_text); found != kernels_.end()) return found->second;
-  KernelSource source{name, rendered.entry_text, headers_, rendered.entry_name};
+Result<Kernel> LockstepEngine::kernel_of(const PlannedKernel& planned, bool* was_loaded) {
+  const w4moe::KernelSource rendered = render(planned.variant);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = kernels_.find(rendered.variant_text); found != kernels_.end()) {
+      if (was_loaded != nullptr) *was_loaded = true;
+      return found->second;
+    }
+  }
+  KernelSource source{planned.name, rendered.entry_text, headers_, rendered.entry_name};
   source.headers.emplace_back(std::string(kVariantHeaderName), rendered.variant_text);
   Result<Kernel> kernel = device_.load(source);
   if (!kernel) return kernel.error();
   const Result<std::uint64_t> layout = kernel->fact("w4moe_fact_layout_id");
   if (!layout) return layout.error();
-  if (*layout != kernel_layout_id(variant.weights())) {
-    return Error{ErrorCode::corrupt, fmt::format("lock-step device: {} was built for layout {:#x}, the plan has {:#x}", name, *layout,
-                                                 kernel_layout_id(variant.weights()))};
+  if (*layout != kernel_layout_id(planned.variant.weights())) {
+    return Error{ErrorCode::corrupt, fmt::format("lock-step device: {} was built for layout {:#x}, the plan has {:#x}", planned.name, *layout,
+                                                 kernel_layout_id(planned.variant.weights()))};
   }
+  const std::lock_guard lock(mutex_);
   kernels_.emplace(rendered.variant_text, *kernel);
   return *kernel;
 }
 
-Status LockstepEngine::build(const Plan& plan) {
-  for (const PlannedKernel& planned : plan.kernels) {
-    if (const Result<Kernel> kernel = kernel_of(planned.variant, planned.name); !kernel) return kernel.error();
-  }
-  return {};
+Result<BuildReport> LockstepEngine::build(const Plan& plan, JitMode jit, int jobs, const BuildOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  device_.options().may_compile = jit == JitMode::on;
+  const int count = static_cast<int>(plan.kernels.size());
+  BuildReport report;
+  report.kernels.resize(plan.kernels.size());
+  std::mutex mutex;
+  std::optional<Error> failure;
+  int done = 0;
+  for_each_index(count, jobs > 0 ? jobs : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())), [&](int i) {
+    const PlannedKernel& planned = plan.kernels[static_cast<std::size_t>(i)];
+    bool was_loaded = false;
+    const bool cancelled = options.cancelled && options.cancelled();
+    const Result<Kernel> kernel = cancelled ? Result<Kernel>(Error{ErrorCode::internal, "the build was cancelled"}) : kernel_of(planned, &was_loaded);
+    const std::lock_guard lock(mutex);
+    if (!kernel) {
+      if (!failure) failure = kernel.error();
+      return false;
+    }
+    KernelReport& row = report.kernels[static_cast<std::size_t>(i)];
+    row.key = kernel->key();
+    row.name = planned.name;
+    row.arch = to_string(planned.variant.arch);
+    row.builder = "host";
+    row.description = render(planned.variant).description;
+    row.smem_bytes = kernel_shared_bytes(planned.variant, plan.problem.shape);
+    row.compile_ms = was_loaded ? 0 : kernel->compile_ms();
+    row.hit = row.compile_ms == 0;
+    (row.hit ? report.hits : report.compiled) += 1;
+    if (options.progress) options.progress(row, ++done, count);
+    return true;
+  });
+  if (failure) return *failure;
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+bool LockstepEngine::has_built(const Plan& plan) {
+  const std::lock_guard lock(mutex_);
+  return std::all_of(plan.kernels.begin(), plan.kernels.end(),
+                     [&](const PlannedKernel& planned) { return kernels_.count(render(planned.variant).variant_text) > 0; });
 }
 
 Status LockstepEngine::init_scratch(const Plan& plan, void* scratch, i64 scratch_bytes) {
@@ -134,7 +175,7 @@ Status LockstepEngine::run(const Plan& plan, const PreparedWeights& weights, voi
   const auto enqueue = [&](const Bucket& bucket, const RunArgs& chunk) -> Status {
     for (const w4moe::Launch& launch : make_launches(plan, bucket, weights.data, scratch, chunk)) {
       const PlannedKernel& planned = plan.kernels[static_cast<std::size_t>(launch.kernel)];
-      const Result<Kernel> kernel = kernel_of(planned.variant, planned.name);
+      const Result<Kernel> kernel = kernel_of(planned);
       if (!kernel) return kernel.error();
       const w4moe::Launch& kept = launches.emplace_back(launch);
       const int resident = std::min(plan.device.sms, kLockstepSms) * planned.variant.min_ctas_per_sm();

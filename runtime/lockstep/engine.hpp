@@ -7,26 +7,30 @@
 #pragma once
 
 #include <map>
+#include <mutex>
 #include <string>
 
 #include "runtime/lockstep/device.hpp"
-#include "w4moe/plan.hpp"
+#include "w4moe/build.hpp"
 #include "w4moe/prepared_weights.hpp"
 #include "w4moe/run_args.hpp"
 
 namespace w4moe::lockstep {
 
-/// The device that plans for this engine are made for, unless another one is to be looked at: few SMs, so that the CTAs of a small
-/// layer already outnumber those that run at a time.
+/// SMs whose CTAs run side by side.
 inline constexpr int kLockstepSms = 4;
-DeviceSpec lockstep_device(Arch arch = Arch::sm_90a);
 
+/// Safe from any thread; runs wait for each other.
 class LockstepEngine {
  public:
   explicit LockstepEngine(Options options = {}) : device_(std::move(options)) {}
 
-  /// Compiles the plan's kernels for the host; those that other plans share are there already.
-  Status build(const Plan& plan);
+  /// Compiles the plan's kernels for the host, `jobs` at a time (0: as many as there are processors); those that other plans share
+  /// are there already. Errors: toolchain_missing without a C++ compiler, not_prepared where kernels are missing and `jit` is off.
+  Result<BuildReport> build(const Plan& plan, JitMode jit = JitMode::on, int jobs = 0, const BuildOptions& options = {});
+
+  /// Whether build() has made every kernel of the plan.
+  bool has_built(const Plan& plan);
 
   /// Writes the control region; once for each scratch.
   static Status init_scratch(const Plan& plan, void* scratch, i64 scratch_bytes);
@@ -49,11 +53,12 @@ class LockstepEngine {
   LockstepDevice& device() { return device_; }
 
  private:
-  Result<Kernel> kernel_of(const Variant& variant, const std::string& name);
+  Result<Kernel> kernel_of(const PlannedKernel& planned, bool* was_loaded = nullptr);
 
   LockstepDevice device_;
   u8 fill_ = 0xff;
   std::vector<std::pair<std::string, std::string>> headers_;
+  std::mutex mutex_;
   std::map<std::string, Kernel> kernels_;  // by the text of their variant
 };
 

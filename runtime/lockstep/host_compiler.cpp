@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -52,7 +53,7 @@ Result<std::string> find_compiler(const Options& options) {
     }
   }
   return Error{ErrorCode::toolchain_missing,
-               fmt::format("lock-step device: no C++ compiler found; looked for {} on PATH", fmt::join(names, ", "))};
+               fmt::format("lock-step device: no C++ compiler found; looked for {} on PATH. It compiles the kernels for this machine's CPU: install g++ 12 or clang 14, or newer", fmt::join(names, ", "))};
 }
 
 Result<std::string> read_file(const fs::path& path) {
@@ -144,11 +145,15 @@ Result<fs::path> cache_directory(const Options& options) {
     if (error) return io_error(fmt::format("cannot make {}: {}", options.cache_dir, error.message()));
     return fs::path(options.cache_dir);
   }
-  const cache::Location location = cache::resolve_location(std::nullopt, process_environment);
-  if (location.path.empty()) {
-    return io_error("lock-step device: no directory to keep compiled kernels in: " + location.warning);
+  std::string root = options.cache_root;
+  if (root.empty()) {
+    const cache::Location location = cache::resolve_location(std::nullopt, process_environment);
+    if (location.path.empty()) {
+      return io_error("lock-step device: no directory to keep compiled kernels in: " + location.warning);
+    }
+    root = location.path;
   }
-  const fs::path dir = fs::path(location.path) / "lockstep";
+  const fs::path dir = fs::path(root) / "lockstep";
   const cache::OpenedDir opened = cache::open_trusted_dir(dir.string(), {}, 0700);
   if (!opened.fd) return io_error(fmt::format("lock-step device: kernels are not kept in {}: {}", dir.string(), opened.why));
   return dir;
@@ -169,7 +174,7 @@ std::vector<std::string> host_compile_flags(const Options& options) {
   return flags;
 }
 
-Result<std::string> build_shared_object(const KernelSource& source, const Options& options) {
+Result<SharedObject> build_shared_object(const KernelSource& source, const Options& options) {
   const Result<std::string> compiler = find_compiler(options);
   if (!compiler) return compiler.error();
   std::vector<std::string> flags = host_compile_flags(options);
@@ -207,7 +212,12 @@ Result<std::string> build_shared_object(const KernelSource& source, const Option
   const Result<fs::path> cache = cache_directory(options);
   if (!cache) return cache.error();
   const fs::path object = *cache / (digest.text() + ".so");
-  if (fs::exists(object)) return object.string();
+  SharedObject result{object.string(), digest.text(), false, 0};
+  if (fs::exists(object)) return result;
+  if (!options.may_compile) {
+    return Error{ErrorCode::not_prepared, fmt::format("lock-step device: {} is not compiled yet, and compiling is off", source.name)};
+  }
+  const auto start = std::chrono::steady_clock::now();
 
   static std::atomic<int> counter{0};
   const fs::path work = *cache / fmt::format("{}.{}.{}", digest.text(), getpid(), counter++);
@@ -234,7 +244,9 @@ Result<std::string> build_shared_object(const KernelSource& source, const Option
   std::error_code ignored;
   fs::remove_all(work, ignored);
   if (error) return io_error(fmt::format("cannot write {}: {}", object.string(), error.message()));
-  return object.string();
+  result.compiled = true;
+  result.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return result;
 }
 
 }  // namespace w4moe::lockstep

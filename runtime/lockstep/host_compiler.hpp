@@ -7,7 +7,14 @@
 
 namespace w4moe::lockstep {
 
-/// Path of the shared object of `source`, built or found in the cache directory.
-Result<std::string> build_shared_object(const KernelSource& source, const Options& options);
+struct SharedObject {
+  std::string path;
+  std::string key;            ///< 32 hex digits, of everything that the object depends on
+  bool compiled = false;      ///< else it was there
+  double compile_ms = 0;
+};
+
+/// The shared object of `source`, built or found in the cache directory. not_prepared where it is not there and may not be compiled.
+Result<SharedObject> build_shared_object(const KernelSource& source, const Options& options);
 
 }  // namespace w4moe::lockstep

@@ -86,6 +86,18 @@ class Run(support.CliTest):
         self.refused("run", *support.TINY, "--tokens", "1", "--inputs", "x", *ON_CPU, code=2, words=["--weights"])
 
 
+class LockStep(support.CliTest):
+    def test_the_kernels_run_and_their_bits_repeat(self):
+        line = ("run", *support.TINY, "--tokens", "3", "--device", "lockstep", "--check")
+        first = self.json(*line)
+        self.assertEqual((first["device"], first["checked"], first["contract"]["holds"]), ("lockstep", True, True))
+        self.assertIn("fc1", first["variant"])
+        self.assertEqual(first["out_sha256"], self.json(*line)["out_sha256"])
+
+    def test_a_machine_without_a_compiler_is_told_so(self):
+        self.refused("run", *support.TINY, "--tokens", "1", "--device", "lockstep", code=5, words=["C++ compiler", "g++"], PATH=self.folder)
+
+
 class Files(support.CliTest):
     def test_a_layer_from_files(self):
         write_tiny_layer(self.folder)

@@ -10,6 +10,7 @@
 #include "runtime/reference/reference.hpp"
 #include "runtime/weights/float_bits.hpp"
 #include "tests/lockstep/buffer.hpp"
+#include "w4moe/engine.hpp"
 
 namespace w4moe::lockstep {
 namespace {
@@ -76,7 +77,7 @@ std::string error_of_run(const LayerCase& c, const Plan& plan, const SyntheticLa
   if (!adopted) return adopted.error().message;
   if (Status s = LockstepEngine::init_scratch(plan, scratch.data(), scratch.bytes()); !s) return s.error().message;
   for (const int index : plan.launched_by(plan.bucket_for(c.tokens))) result.kernels += plan.kernels[static_cast<std::size_t>(index)].name + " ";
-  if (Status s = engine.build(plan); !s) return s.error().message;
+  if (const auto built = engine.build(plan); !built) return built.error().message;
   const auto begin = std::chrono::steady_clock::now();
   const Status ran = engine.run(plan, *adopted, scratch.data(), scratch.bytes(), t.args, c.times);
   result.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();

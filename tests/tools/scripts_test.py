@@ -130,7 +130,7 @@ class QuickstartReport(unittest.TestCase):
 
     def test_the_first_served_gpu_is_taken(self):
         old, new = {"name": "a", "problem": "not served"}, {"name": "b", "arch": "sm_120a"}
-        for devices, expected in (([], ["auto", "sm_90a"]), ([old], ["auto", "sm_90a"]), ([old, new], ["cuda:1", "sm_120a"])):
+        for devices, expected in (([], ["lockstep", "sm_90a"]), ([old], ["lockstep", "sm_90a"]), ([old, new], ["cuda:1", "sm_120a"])):
             with self.subTest(devices), tempfile.TemporaryDirectory() as folder:
                 with open(os.path.join(folder, "doctor.json"), "w", encoding="utf-8") as file:
                     json.dump({"devices": devices}, file)

@@ -13,6 +13,7 @@
 #include "tools/cli/commands.hpp"
 #include "tools/cli/problem_source.hpp"
 #include "tools/cli/run_layer.hpp"
+#include "w4moe/engine.hpp"
 
 namespace w4moe::cli {
 namespace {
@@ -173,9 +174,12 @@ Result<LayerRun> run_on(const DeviceChoice& device, const LayerCall& call, const
   if (!specs) return specs.error();
   const Result<PlanOptions> plan_options = plan_options_from(options.plan);
   if (!plan_options) return plan_options.error();
-  const Result<Plan> plan = make_plan(*call.problem, specs->front(), *plan_options);
+  const bool lockstep = device.kind == DeviceKind::lockstep;
+  // A device of few SMs, unless the layer is to be cut as for another one.
+  const DeviceSpec spec = lockstep && options.plan.sms == 0 ? lockstep_device(specs->front().arch) : specs->front();
+  const Result<Plan> plan = make_plan(*call.problem, spec, *plan_options);
   if (!plan) return plan.error();
-  return device.kind == DeviceKind::lockstep ? run_on_lockstep(call, *plan) : run_on_cpu(call, *plan);
+  return lockstep ? run_on_lockstep(call, *plan, kernel_options(options.kernels, console)) : run_on_cpu(call, *plan);
 }
 
 }  // namespace

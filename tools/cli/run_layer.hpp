@@ -31,8 +31,8 @@ struct LayerCall {
 /// The reference that rounds where kernels round, on weights that were packed and read back. `plan` prices the scratch.
 Result<LayerRun> run_on_cpu(const LayerCall& call, const Plan& plan);
 
-/// The kernels themselves, compiled for the host and run in lock-step, one CUDA thread after another: slow, and exact.
-Result<LayerRun> run_on_lockstep(const LayerCall& call, const Plan& plan);
+/// The kernels themselves, compiled for the host and run on the lock-step device: slow, but what a GPU would compute.
+Result<LayerRun> run_on_lockstep(const LayerCall& call, const Plan& plan, const KernelOptions& kernels);
 
 /// "route + fc1.n16 + fc2.n16 + combine": what a run of so many tokens launches.
 std::string launched_kernels(const Plan& plan, i64 tokens);

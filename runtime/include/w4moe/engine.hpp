@@ -1,4 +1,4 @@
-// The life of a layer in a process with a GPU:
+// The life of a layer in a process with a GPU, or on a CPU that plays one (EngineOptions::device):
 //
 //   Engine::create -> device() -> make_plan -> required_bytes -> build -> adopt -> bind -> init_scratch -> run, run, run ...
 //
@@ -21,8 +21,16 @@ struct DriverTable;
 }
 class Compiler;
 
+/// What runs the kernels.
+enum class EngineDevice {
+  cuda,      ///< a GPU, through the driver
+  lockstep,  ///< the CPU plays one: the same kernel sources, compiled by this machine's C++ compiler. Device memory is host memory,
+             ///< streams are null, a run returns when the layer is done, and one layer runs at a time. Slow; for tests and small layers
+};
+
 struct EngineOptions {
   KernelOptions kernels;
+  EngineDevice device = EngineDevice::cuda;
   /// Every run fills the payload of its scratch with a pattern first, and checks the guard zones (the gaps between the regions,
   /// and up to debug_guard_bytes() of scratch beyond required_bytes) afterwards. A scratch that a second run enters while one is
   /// under way is an error. Costs a fill of the scratch and a wait for the stream at every run; in a capture the fills are
@@ -138,6 +146,10 @@ Result<i64> prepare_workspace_bytes(const Problem& problem, const SourceWeights&
 
 /// Scratch beyond required_bytes that the debug mode watches, if it is there.
 i64 debug_guard_bytes();
+
+/// The device that Engine::device() names for EngineDevice::lockstep: four SMs, so that the CTAs of a small layer already outnumber
+/// those that run at a time. Plans for other devices run there too.
+DeviceSpec lockstep_device(Arch arch = Arch::sm_90a);
 
 /// Whether a problem is served on a device, or why not. Host arithmetic only.
 Status supports(const Problem& problem, const DeviceSpec& device);
