@@ -5,7 +5,7 @@
 namespace w4moe::lockstep {
 
 /// Raised with every change of a struct below.
-inline constexpr unsigned kAbiVersion = 1;
+inline constexpr unsigned kAbiVersion = 2;
 
 /// Where in the kernel an intrinsic was called.
 struct Site {
@@ -48,7 +48,30 @@ struct MmaOperand {
   unsigned b[2];
 };
 
-enum class WarpOp : unsigned char { none, warp_sync, shuffle_up, shuffle_xor, shuffle, load_matrix, mma_bf16, mma_f16 };
+/// stmatrix, transposed: registers of the lane in, the 16 bytes that belong at its address out.
+struct StoreMatrixOperand {
+  unsigned value[4];
+  unsigned row[4];
+};
+
+/// One thread's part of a wgmma.
+struct WgmmaOperand {
+  float* d;                  ///< tokens / 2 accumulators
+  const unsigned* a;         ///< four registers
+  unsigned long long b;      ///< descriptor of the tokens in shared memory
+  int tokens;
+  bool is_bf16;              ///< else fp16
+};
+
+/// A copy of many bytes, whose content has been read.
+struct BulkCopy {
+  void* dst;
+  const unsigned char* data;
+  unsigned bytes;
+  const unsigned long long* barrier;
+};
+
+enum class WarpOp : unsigned char { none, warp_sync, shuffle_up, shuffle_xor, shuffle, load_matrix, mma_bf16, mma_f16, store_matrix };
 
 /// Functions of the device. Each may switch to another thread before it returns; after a report none returns.
 struct Host {
@@ -64,6 +87,21 @@ struct Host {
   const LandedCopy* (*copy_retire)(int open_groups);
   /// Checks a 16-byte access to shared memory that the caller is about to make.
   void (*shared_access)(const void* p, bool is_write, Site site);
+  void (*named_barrier)(int id, int threads, Site site);
+  void (*async_barrier_init)(const void* b, int arrivals, Site site);
+  void (*async_barrier_init_fence)();
+  /// One arrival, and so many bytes more to wait for.
+  void (*async_barrier_arrive)(const void* b, unsigned bytes, Site site);
+  bool (*async_barrier_test)(const void* b, unsigned parity, Site site);
+  void (*async_barrier_wait)(const void* b, unsigned parity, Site site);
+  void (*copy_bulk)(const BulkCopy& copy, Site site);
+  /// Lets the copies that the thread has issued land by themselves, and then arrives.
+  void (*copy_arrive)(const void* b, Site site);
+  void (*fence_async_shared)();
+  void (*wgmma_fence)();
+  void (*wgmma_add)(const WgmmaOperand& operand, Site site);
+  void (*wgmma_commit)();
+  void (*wgmma_wait)(int open_groups, Site site);
   /// Where another thread may run under the random schedule.
   void (*yield_point)();
   /// Waits for the end of the grid before; lets the grid after begin once every CTA has called it.

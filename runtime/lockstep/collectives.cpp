@@ -6,16 +6,15 @@
 #include <limits>
 
 namespace w4moe::lockstep {
-namespace {
 
-double value_of_bf16(std::uint32_t half) {
+double bf16_value(std::uint32_t half) {
   const std::uint32_t bits = half << 16;
   float v;
   std::memcpy(&v, &bits, 4);
   return v;
 }
 
-double value_of_f16(std::uint32_t half) {
+double f16_value(std::uint32_t half) {
   const double sign = (half & 0x8000u) != 0 ? -1.0 : 1.0;
   const int field = static_cast<int>((half >> 10) & 0x1fu);
   const int fraction = static_cast<int>(half & 0x3ffu);
@@ -29,6 +28,8 @@ double value_of_f16(std::uint32_t half) {
   std::memcpy(&v, &bits, 8);
   return v;
 }
+
+namespace {
 
 template <double (*value_of)(std::uint32_t)>
 void mma(MmaOperand* const (&lanes)[kWarpLanes]) {
@@ -68,6 +69,18 @@ void load_matrix(MatrixOperand* const (&lanes)[kWarpLanes]) {
   }
 }
 
+/// Lane l holds rows 2 (l % 4) and the next of column l / 4 of each matrix; row r of matrix m goes to lane 8 m + r.
+void store_matrix(StoreMatrixOperand* const (&lanes)[kWarpLanes]) {
+  for (int lane = 0; lane < kWarpLanes; ++lane) {
+    const int matrix = lane / 8;
+    const int row = lane % 8;
+    for (int pair = 0; pair < 4; ++pair) {
+      const auto half = [&](int column) { return lanes[4 * column + row / 2]->value[matrix] >> (row % 2 * 16) & 0xffffu; };
+      lanes[lane]->row[pair] = half(2 * pair) | half(2 * pair + 1) << 16;
+    }
+  }
+}
+
 int source_lane(WarpOp op, int lane, unsigned argument) {
   switch (op) {
     case WarpOp::shuffle_up: return argument > static_cast<unsigned>(lane) ? lane : lane - static_cast<int>(argument);
@@ -93,6 +106,7 @@ const char* name_of(WarpOp op) {
     case WarpOp::load_matrix: return "load_matrix_x4";
     case WarpOp::mma_bf16: return "mma_16816<bf16>";
     case WarpOp::mma_f16: return "mma_16816<f16>";
+    case WarpOp::store_matrix: return "store_matrix_x4_transposed";
   }
   return "unknown";
 }
@@ -116,11 +130,16 @@ void perform(WarpOp op, void* const (&operands)[kWarpLanes]) {
       cast(operands, lanes);
       return load_matrix(lanes);
     }
+    case WarpOp::store_matrix: {
+      StoreMatrixOperand* lanes[kWarpLanes];
+      cast(operands, lanes);
+      return store_matrix(lanes);
+    }
     case WarpOp::mma_bf16:
     case WarpOp::mma_f16: {
       MmaOperand* lanes[kWarpLanes];
       cast(operands, lanes);
-      return op == WarpOp::mma_bf16 ? mma<value_of_bf16>(lanes) : mma<value_of_f16>(lanes);
+      return op == WarpOp::mma_bf16 ? mma<bf16_value>(lanes) : mma<f16_value>(lanes);
     }
   }
 }

@@ -1,11 +1,17 @@
 // What the collective instructions compute, once all 32 lanes have brought their operands.
 #pragma once
 
+#include <cstdint>
+
 #include "runtime/lockstep/abi.h"
 
 namespace w4moe::lockstep {
 
 inline constexpr int kWarpLanes = 32;
+
+/// Exact values of 16-bit floats.
+double bf16_value(std::uint32_t half);
+double f16_value(std::uint32_t half);
 
 /// "shuffle_up", "load_matrix_x4", ...
 const char* name_of(WarpOp op);

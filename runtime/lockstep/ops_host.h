@@ -209,8 +209,10 @@ inline u32 sub2(u32 a, u32 b) {
   return lo | (hi << 16);
 }
 
-inline float exp2_fast(float x) { return exp2f(x); }
-inline float reciprocal_fast(float x) { return 1.0f / x; }
+/// Subnormals count as zeros of their sign, as in the machine's approximations.
+inline float flushed(float x) { return (bits_of(x) & 0x7f800000u) == 0 ? float_of(bits_of(x) & 0x80000000u) : x; }
+inline float exp2_fast(float x) { return flushed(exp2f(flushed(x))); }
+inline float reciprocal_fast(float x) { return flushed(1.0f / flushed(x)); }
 inline float tanh_precise(float x) { return tanhf(x); }
 inline float erf_precise(float x) { return erff(x); }
 
@@ -237,6 +239,70 @@ inline void atomic_min(u32* p, u32 v) {
 inline void atomic_or(u32* p, u32 v) {
   host().yield_point();
   __atomic_fetch_or(p, v, __ATOMIC_RELAXED);
+}
+
+template <i32 Id, i32 Threads>
+inline void barrier_of(W4MOE_SITE) {
+  host().named_barrier(Id, Threads, {file, line});
+}
+inline void async_barrier_init(u64* b, i32 arrivals, W4MOE_SITE) { host().async_barrier_init(b, arrivals, {file, line}); }
+inline void async_barrier_init_fence() { host().async_barrier_init_fence(); }
+inline void async_barrier_expect(u64* b, u32 bytes, W4MOE_SITE) { host().async_barrier_arrive(b, bytes, {file, line}); }
+inline void async_barrier_arrive(u64* b, W4MOE_SITE) { host().async_barrier_arrive(b, 0, {file, line}); }
+inline bool async_barrier_test(u64* b, u32 parity, W4MOE_SITE) { return host().async_barrier_test(b, parity, {file, line}); }
+inline void async_barrier_wait(u64* b, u32 parity, W4MOE_SITE) { host().async_barrier_wait(b, parity, {file, line}); }
+
+/// The source is read here, so that AddressSanitizer sees it; the destination holds NaNs until the copy lands.
+inline void copy_bulk(void* dst, const void* src, u32 bytes, u64* b, W4MOE_SITE) {
+  if (!is_aligned(dst, 16)) host().fail("copy_bulk: destination is not 16-byte aligned", {file, line});
+  if (!is_aligned(src, 16)) host().fail("copy_bulk: source is not 16-byte aligned", {file, line});
+  if (bytes % 16 != 0 || bytes == 0) host().fail("copy_bulk: the size is not a positive multiple of 16 bytes", {file, line});
+  u8* content = static_cast<u8*>(__builtin_malloc(bytes));
+  memcpy(content, src, bytes);
+  host().copy_bulk({dst, content, bytes, b}, {file, line});
+  __builtin_free(content);
+  memset(dst, 0xff, bytes);
+#if defined(W4MOE_HOST_ASAN)
+  __asan_poison_memory_region(dst, bytes);
+#endif
+}
+inline void copy_arrive(u64* b, W4MOE_SITE) { host().copy_arrive(b, {file, line}); }
+inline void fence_async_shared() { host().fence_async_shared(); }
+
+inline void store_matrix_x4_transposed(SharedAddress row, u32 r0, u32 r1, u32 r2, u32 r3, W4MOE_SITE) {
+  if (!is_aligned(row, 16)) host().fail("store_matrix_x4_transposed: row is not 16-byte aligned", {file, line});
+  lockstep::StoreMatrixOperand operand{{r0, r1, r2, r3}, {}};
+  host().warp_op(lockstep::WarpOp::store_matrix, &operand, {file, line});
+  host().shared_access(row, true, {file, line});
+  memcpy(row, operand.row, 16);
+}
+
+inline void wgmma_fence() { host().wgmma_fence(); }
+inline void wgmma_commit() { host().wgmma_commit(); }
+template <i32 N>
+inline void wgmma_wait(W4MOE_SITE) {
+  host().wgmma_wait(N, {file, line});
+}
+/// The machine's descriptor, with the distance from the base of shared memory for the address.
+inline u64 wgmma_tokens(const void* tile) {
+  const u64 offset = static_cast<u64>(static_cast<const u8*>(tile) - host().current->shared);
+  return (offset & 0x3ffffu) >> 4 | (1ull << 16) | (64ull << 32) | (1ull << 62);
+}
+template <DType T, i32 N>
+struct WgmmaRs {
+  static_assert(T == DType::bf16 || T == DType::f16, "16-bit operands");
+  static inline void add(float (&d)[N / 2], const u32 (&a)[4], u64 tokens, W4MOE_SITE) {
+    host().wgmma_add({d, a, tokens, N, T == DType::bf16}, {file, line});
+  }
+};
+/// Registers are not modelled.
+template <i32 N>
+inline void registers_increase() {
+  static_assert(N >= 24 && N <= 256 && N % 8 == 0, "setmaxnreg");
+}
+template <i32 N>
+inline void registers_decrease() {
+  static_assert(N >= 24 && N <= 256 && N % 8 == 0, "setmaxnreg");
 }
 
 inline void grid_wait(W4MOE_SITE) { host().grid_wait({file, line}); }

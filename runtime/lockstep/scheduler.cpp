@@ -104,6 +104,7 @@ void Scheduler::run_until_done() {
     if (std::all_of(grids_.begin(), grids_.end(), [](const Grid& grid) { return grid.done(); })) return;
     Thread* thread = take_ready();
     if (thread == nullptr) {
+      if (land_one()) continue;
       report_ = deadlock_report();
       return;
     }
@@ -156,7 +157,13 @@ bool Scheduler::start_cta(Grid& grid, std::int64_t index) {
     return false;
   }
   cta.shared->reset();
+  cta.clocks.reset(spec.threads);
   cta.lines.reset(spec.shared_bytes);
+  cta.async_barriers.clear();
+  cta.async_barriers.reserve(Clocks::kAgents);  // their addresses order threads for ThreadSanitizer
+  cta.named_barriers.clear();
+  cta.in_flight.clear();
+  cta.warpgroups.assign(static_cast<std::size_t>(ceil_div(spec.threads, kWarpgroupThreads)), Warpgroup{});
   cta.warps.assign(static_cast<std::size_t>(spec.threads / kWarpLanes), Warp{});
   if (cta.threads.size() < static_cast<std::size_t>(spec.threads)) cta.threads.resize(static_cast<std::size_t>(spec.threads));
   for (int i = 0; i < spec.threads; ++i) {
@@ -166,6 +173,11 @@ bool Scheduler::start_cta(Grid& grid, std::int64_t index) {
     t.site = {nullptr, 0};
     t.copies.clear();
     t.open_group = 0;
+    t.waits_for = -1;
+    t.wgmma_fenced = false;
+    t.wgmma_group = 0;
+    t.sums.clear();
+    t.operands.clear();
     if (t.fiber == nullptr) t.fiber = std::make_unique<Fiber>(kStackBytes);
     if (!t.fiber->ok()) {
       report_ = fmt::format("{}: no memory for the stack of thread {}", spec.kernel, i);
@@ -208,6 +220,7 @@ void Scheduler::finish_thread(Thread& t) {
   Grid& grid = *cta.grid;
   Warp& warp = cta.warps[static_cast<std::size_t>(t.position.warp)];
   ++warp.exited;
+  if (!t.sums.empty()) fail(t, "exits with wgmmas that it has not waited for", t.site);
   if (warp.op != WarpOp::none) {
     fail(t, fmt::format("exits while lane {} of its warp waits in {} at {}", warp.first_lane, name_of(warp.op), text_of(warp.site)),
          t.site);
@@ -218,6 +231,7 @@ void Scheduler::finish_thread(Thread& t) {
     if (cta.at_barrier == cta.live) release_barrier(cta);
     return;
   }
+  if (const std::string left = copies_left(cta); !left.empty()) fail(t, std::string(left), t.site);
   if (const std::int64_t past = cta.shared->overrun(); past >= 0) {
     fail(t, fmt::format("the CTA wrote past its {} bytes of shared memory, {} bytes behind the end", grid.spec->shared_bytes, past), t.site);
   }
@@ -258,6 +272,7 @@ void Scheduler::make_ready(Thread& t) {
 }
 
 Scheduler::Thread* Scheduler::take_ready() {
+  if (schedule_.random && random_() % 16 == 0) land_one();  // in order, copies land as late as can be: when nothing else can happen
   std::size_t all = 0;
   for (const Grid& grid : grids_) all += grid.ready.size();
   if (all == 0) return nullptr;
@@ -313,6 +328,15 @@ std::string Scheduler::deadlock_report() const {
       switch (t.state) {
         case State::exited: return "exited";
         case State::at_barrier: return "wait at barrier " + text_of(t.site);
+        case State::at_named_barrier: return fmt::format("wait at named barrier {} ({} of {} threads are there) {}", t.waits_for,
+                                                         cta->named_barriers[static_cast<std::size_t>(t.waits_for)].arrived.size(),
+                                                         cta->named_barriers[static_cast<std::size_t>(t.waits_for)].threads, text_of(t.site));
+        case State::at_async_barrier: {
+          const AsyncBarrier& b = cta->async_barriers[static_cast<std::size_t>(t.waits_for)];
+          return fmt::format("wait for phase {} of the mbarrier at shared offset {} ({} arrivals and {} bytes are missing) {}", b.phase, b.offset,
+                             b.pending, b.bytes, text_of(t.site));
+        }
+        case State::in_wgmma: return "wait in wgmma for the other threads of the warpgroup " + text_of(t.site);
         case State::at_grid_wait: return "wait for the grid before at " + text_of(t.site);
         default: return fmt::format("wait in {} {}", name_of(cta->warps[static_cast<std::size_t>(t.position.warp)].op), text_of(t.site));
       }

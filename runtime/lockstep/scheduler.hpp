@@ -1,5 +1,6 @@
 // Runs the threads of grids: one fiber each, switched at the collectives only (and, under the random schedule, at atomics).
-// scheduler.cpp holds grids, CTAs and the choice of who runs; scheduler_ops.cpp what the intrinsics do.
+// scheduler.cpp holds grids, CTAs and the choice of who runs; scheduler_ops.cpp what the intrinsics do, scheduler_async.cpp and
+// scheduler_wgmma.cpp those of sm_90.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,9 @@
 namespace w4moe::lockstep {
 
 using Entry = void (*)(const void* args);
+
+inline constexpr int kWarpgroupThreads = 128;
+inline constexpr int kWgmmaGroupsKept = 8;   ///< committed and not waited for, at most
 
 struct GridSpec {
   std::string kernel;          ///< name in reports
@@ -59,12 +63,23 @@ class Scheduler {
   static Host& host();
 
  private:
-  enum class State : std::uint8_t { ready, in_warp_op, at_barrier, at_grid_wait, exited };
+  enum class State : std::uint8_t { ready, in_warp_op, at_barrier, at_named_barrier, at_async_barrier, in_wgmma, at_grid_wait, exited };
 
   struct PendingCopy {
     void* dst = nullptr;
     int group = 0;
     unsigned char data[16] = {};
+  };
+  /// An accumulator that wgmmas under way write.
+  struct PendingSums {
+    float* d = nullptr;
+    std::vector<float> value;
+    int group = 0;           // the last that writes it
+  };
+  struct PendingOperand {
+    const unsigned* a = nullptr;
+    unsigned value[4] = {};
+    int group = 0;
   };
   struct Cta;
   struct Thread {
@@ -76,6 +91,47 @@ class Scheduler {
     std::deque<PendingCopy> copies;
     int open_group = 0;      // group that copies join until the next commit
     LandedCopy landed{};
+    int waits_for = -1;      // async or named barrier
+    bool wgmma_fenced = false;
+    int wgmma_group = 0;     // group that wgmmas join until the next commit
+    std::uint32_t wgmma_ticks[kWgmmaGroupsKept] = {};  // of the agent, at each commit
+    std::vector<PendingSums> sums;
+    std::vector<PendingOperand> operands;
+  };
+  /// An mbarrier.
+  struct AsyncBarrier {
+    std::int64_t offset = 0;
+    int expected = 0;
+    int pending = 0;
+    std::int64_t bytes = 0;      // announced and not landed
+    std::uint32_t phase = 0;     // phases completed
+    bool fenced = false;
+    int agent = -1;              // the copies that it counts
+    Known gathered, done;
+    char order_token[2] = {};    // addresses for ThreadSanitizer
+  };
+  struct NamedBarrier {
+    int threads = 0;
+    Site site{nullptr, 0};
+    std::vector<int> arrived;
+    char order_token = 0;
+  };
+  /// What lands by itself and then counts at an mbarrier: a bulk copy, or the 16-byte copies of a thread that asked for that.
+  struct InFlight {
+    Thread* thread = nullptr;
+    int barrier = -1;
+    Site site{nullptr, 0};
+    unsigned char* dst = nullptr;    // bulk
+    std::vector<unsigned char> data;
+    std::deque<PendingCopy> copies;  // of the thread
+    int group = 0;
+  };
+  struct Warpgroup {
+    Site site{nullptr, 0};
+    int arrived = 0;
+    int first = -1;
+    int agent = -1;              // its wgmmas
+    const WgmmaOperand* operands[kWarpgroupThreads] = {};
   };
   struct Warp {
     WarpOp op = WarpOp::none;
@@ -108,12 +164,17 @@ class Scheduler {
     int live = 0;
     bool signalled = false;
     int at_barrier = 0;
-    std::uint32_t barriers = 0;
+    std::uint32_t barriers = 0;  // passed
     Site barrier_site{nullptr, 0};
     int barrier_first = -1;
     std::vector<Thread> threads;
     std::vector<Warp> warps;
-    SharedLines lines;
+    Clocks clocks;
+    SharedLines lines{clocks};
+    std::vector<AsyncBarrier> async_barriers;
+    std::vector<NamedBarrier> named_barriers;
+    std::deque<InFlight> in_flight;
+    std::vector<Warpgroup> warpgroups;
     std::unique_ptr<SharedBlock> shared;
     char order_token[2] = {};
     int thread_count() const { return grid->spec->threads; }
@@ -140,7 +201,27 @@ class Scheduler {
 
   void release_barrier(Cta& cta);
   void acquire_finished_grids(const Grid& grid);
-  Moment moment(const Thread& thread) const;
+  std::int64_t shared_offset(Thread& thread, const void* p, std::int64_t bytes, const char* what, Site site);
+  int barrier_at(Thread& thread, const void* b, Site site);
+  void complete_phases(Cta& cta, int barrier);
+  void land(Cta& cta, const InFlight& flight);
+  void land_of_thread(Thread& thread, int open_groups);
+  bool land_one();
+  std::string copies_left(const Cta& cta) const;
+  void perform_wgmma(Cta& cta, int group, Site site);
+  void on_named_barrier(int id, int threads, Site site);
+  void on_async_barrier_init(const void* b, int arrivals, Site site);
+  void on_async_barrier_init_fence();
+  void on_async_barrier_arrive(const void* b, unsigned bytes, Site site);
+  bool on_async_barrier_test(const void* b, unsigned parity, Site site);
+  void on_async_barrier_wait(const void* b, unsigned parity, Site site);
+  void on_copy_bulk(const BulkCopy& copy, Site site);
+  void on_copy_arrive(const void* b, Site site);
+  void on_fence_async_shared();
+  void on_wgmma_fence();
+  void on_wgmma_add(const WgmmaOperand& operand, Site site);
+  void on_wgmma_commit();
+  void on_wgmma_wait(int open_groups, Site site);
   void on_barrier(Site site);
   void on_warp_op(WarpOp op, void* operand, Site site);
   void on_copy_issue(void* dst, const unsigned char* data, Site site);

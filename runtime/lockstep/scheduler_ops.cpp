@@ -17,6 +17,19 @@ Host& Scheduler::host() {
       [] { active().on_copy_commit(); },
       [](int open_groups) { return active().on_copy_retire(open_groups); },
       [](const void* p, bool is_write, Site site) { active().on_shared_access(p, is_write, site); },
+      [](int id, int threads, Site site) { active().on_named_barrier(id, threads, site); },
+      [](const void* b, int arrivals, Site site) { active().on_async_barrier_init(b, arrivals, site); },
+      [] { active().on_async_barrier_init_fence(); },
+      [](const void* b, unsigned bytes, Site site) { active().on_async_barrier_arrive(b, bytes, site); },
+      [](const void* b, unsigned parity, Site site) { return active().on_async_barrier_test(b, parity, site); },
+      [](const void* b, unsigned parity, Site site) { active().on_async_barrier_wait(b, parity, site); },
+      [](const BulkCopy& copy, Site site) { active().on_copy_bulk(copy, site); },
+      [](const void* b, Site site) { active().on_copy_arrive(b, site); },
+      [] { active().on_fence_async_shared(); },
+      [] { active().on_wgmma_fence(); },
+      [](const WgmmaOperand& operand, Site site) { active().on_wgmma_add(operand, site); },
+      [] { active().on_wgmma_commit(); },
+      [](int open_groups, Site site) { active().on_wgmma_wait(open_groups, site); },
       [] { active().on_yield(); },
       [](Site site) { active().on_grid_wait(site); },
       [] { active().on_grid_launch_next(); },
@@ -25,12 +38,18 @@ Host& Scheduler::host() {
   return table;
 }
 
-Moment Scheduler::moment(const Thread& t) const {
-  return {t.position.thread, t.position.warp, t.cta->barriers, t.cta->warps[static_cast<std::size_t>(t.position.warp)].syncs};
+/// Offset of `bytes` bytes into the CTA's shared memory, or a report.
+std::int64_t Scheduler::shared_offset(Thread& t, const void* p, std::int64_t bytes, const char* what, Site site) {
+  const std::int64_t offset = static_cast<const unsigned char*>(p) - t.position.shared;
+  if (offset < 0 || offset + bytes > t.position.shared_bytes) {
+    fail(t, fmt::format("{} offset {} of {} bytes of shared memory", what, offset, t.position.shared_bytes), site);
+  }
+  return offset;
 }
 
 void Scheduler::release_barrier(Cta& cta) {
   ++cta.barriers;
+  cta.clocks.meet_all();
   ++stats_.barriers;
   cta.at_barrier = 0;
   cta.barrier_first = -1;
@@ -82,7 +101,10 @@ void Scheduler::on_warp_op(WarpOp op, void* operand, Site site) {
   if (++warp.arrived == kWarpLanes) {
     perform(op, warp.operands);
     ++stats_.warp_ops;
-    if (op == WarpOp::warp_sync) ++warp.syncs;
+    if (op == WarpOp::warp_sync) {
+      ++warp.syncs;
+      cta.clocks.meet_warp(t.position.warp * kWarpLanes);
+    }
     warp.op = WarpOp::none;
     warp.arrived = 0;
     const std::size_t first = static_cast<std::size_t>(t.position.warp) * kWarpLanes;
@@ -95,11 +117,8 @@ void Scheduler::on_warp_op(WarpOp op, void* operand, Site site) {
 void Scheduler::on_copy_issue(void* dst, const unsigned char* data, Site site) {
   const IgnoreAccesses ignore;
   Thread& t = *running_;
-  const std::int64_t offset = static_cast<const unsigned char*>(dst) - t.position.shared;
-  if (offset < 0 || offset + 16 > t.position.shared_bytes) {
-    fail(t, fmt::format("copy16_async to offset {} of {} bytes of shared memory", offset, t.position.shared_bytes), site);
-  }
-  if (std::string fault = t.cta->lines.copy_issued(offset / 16, moment(t)); !fault.empty()) {
+  const std::int64_t offset = shared_offset(t, dst, 16, "copy16_async to", site);
+  if (std::string fault = t.cta->lines.copy_issued(offset / 16, t.position.thread); !fault.empty()) {
     fault += fmt::format(" (shared offset {})", offset);
     fail(t, std::move(fault), site);
   }
@@ -118,11 +137,12 @@ void Scheduler::on_copy_commit() {
 const LandedCopy* Scheduler::on_copy_retire(int open_groups) {
   const IgnoreAccesses ignore;
   Thread& t = *running_;
+  if (!t.cta->in_flight.empty()) land_of_thread(t, open_groups);
   if (t.copies.empty() || t.copies.front().group >= t.open_group - open_groups) return nullptr;
   const PendingCopy& copy = t.copies.front();
   t.landed.dst = copy.dst;
   std::memcpy(t.landed.data, copy.data, 16);
-  t.cta->lines.copy_landed((static_cast<const unsigned char*>(copy.dst) - t.position.shared) / 16, moment(t));
+  t.cta->lines.copy_landed((static_cast<const unsigned char*>(copy.dst) - t.position.shared) / 16, t.cta->clocks.now(t.position.thread), false);
   t.copies.pop_front();
   return &t.landed;
 }
@@ -130,12 +150,9 @@ const LandedCopy* Scheduler::on_copy_retire(int open_groups) {
 void Scheduler::on_shared_access(const void* p, bool is_write, Site site) {
   const IgnoreAccesses ignore;
   Thread& t = *running_;
-  const std::int64_t offset = static_cast<const unsigned char*>(p) - t.position.shared;
-  if (offset < 0 || offset + 16 > t.position.shared_bytes) {
-    fail(t, fmt::format("access to offset {} of {} bytes of shared memory", offset, t.position.shared_bytes), site);
-  }
+  const std::int64_t offset = shared_offset(t, p, 16, "access to", site);
   SharedLines& lines = t.cta->lines;
-  std::string fault = is_write ? lines.write(offset / 16, moment(t)) : lines.read(offset / 16, moment(t));
+  std::string fault = is_write ? lines.write(offset / 16, t.position.thread, "stores") : lines.read(offset / 16, t.position.thread);
   if (!fault.empty()) {
     fault += fmt::format(" (shared offset {})", offset);
     fail(t, std::move(fault), site);
