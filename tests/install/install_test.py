@@ -122,6 +122,14 @@ class Install(unittest.TestCase):
         self.assertEqual(strangers, [])
         self.assertTrue(any(name.startswith("w4moe::make_plan") for name in names))
 
+    def test_completions_and_the_manual_page_are_in_place(self):
+        tool = os.path.join(TREE, "bin", "w4moe")
+        if not os.path.exists(tool):
+            self.skipTest("built without the command line")
+        for path, command in (("bash-completion/completions/w4moe", ("completion", "bash")), ("zsh/site-functions/_w4moe", ("completion", "zsh")),
+                              ("fish/vendor_completions.d/w4moe.fish", ("completion", "fish")), ("man/man1/w4moe.1", ("man",))):
+            self.assertEqual(read(TREE, "share", path), run(tool, *command))
+
     def test_the_tree_holds_no_path_of_the_build(self):
         for folder, _, names in os.walk(TREE):
             for name in names:

@@ -13,6 +13,8 @@ Result<int> cmd_run(const Options& options, Console& console);
 Result<int> cmd_inspect(const Options& options, Console& console);
 Result<int> cmd_cache(const Options& options, Console& console);
 Result<int> cmd_doctor(const Options& options, Console& console);
+Result<int> cmd_completion(const Options& options, Console& console);
+Result<int> cmd_man(const Options& options, Console& console);
 Result<int> cmd_version(const Options& options, Console& console);
 
 }  // namespace w4moe::cli

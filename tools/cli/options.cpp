@@ -7,6 +7,7 @@
 
 #include "contract/shape.h"
 #include "tools/cli/console.hpp"
+#include "tools/cli/parser.hpp"
 
 namespace w4moe::cli {
 namespace {
@@ -73,16 +74,16 @@ void add_common(CLI::App* verb, Options& o) {
 void add_activation(CLI::App* verb, Options& o) {
   const char* group = "Layer";
   ProblemFlags& p = o.problem;
-  verb->add_option("--activation", p.activation, "silu, swiglu-oai, geglu-tanh, geglu-erf, situ, relu2, silu-ungated or gelu-ungated")->group(group);
+  verb->add_option("--activation", p.activation, "silu, swiglu-oai, geglu-tanh, geglu-erf, situ, relu2, silu-ungated or gelu-ungated")->type_name("ACTIVATION")->group(group);
   verb->add_option("--alpha", p.alpha, "Of swiglu-oai (default: 1.702)")->check(any_number())->group(group);
   verb->add_option("--beta", p.beta, "Of swiglu-oai (default: 1)")->check(any_number())->group(group);
-  verb->add_option("--limit", p.limit, "Clamp of the activation, or none (default: 7 for swiglu-oai, else none)")->group(group);
+  verb->add_option("--limit", p.limit, "Clamp of the activation, or none (default: 7 for swiglu-oai, else none)")->type_name("LIMIT")->group(group);
 }
 
 void add_problem(CLI::App* verb, Options& o) {
   const char* group = "Layer";
   ProblemFlags& p = o.problem;
-  verb->add_option("--model", p.model, "A model by name, instead of sizes")->group(group);
+  verb->add_option("--model", p.model, "A model by name, instead of sizes")->type_name("MODEL")->group(group);
   verb->add_option("--tp", p.tp, "Tensor-parallel ranks of the model (default: 1)")->check(whole_number(1, 65536))->group(group);
   verb->add_option("--ep", p.ep, "Expert-parallel ranks of the model (default: 1)")->check(whole_number(1, 65536))->group(group);
   verb->add_option("--hidden", p.hidden, "H: width of tokens and outputs")->check(whole_number(1, kMaxHidden))->group(group);
@@ -91,13 +92,13 @@ void add_problem(CLI::App* verb, Options& o) {
   verb->add_option("--experts", p.experts, "E: experts that this rank holds")->check(whole_number(1, kMaxExperts))->group(group);
   verb->add_option("--topk", p.topk, "Experts per token")->check(whole_number(1, kMaxTopk))->group(group);
   verb->add_option("--max-tokens", p.max_tokens, "Largest number of tokens of any run")->check(whole_number(0, kMaxTokens))->group(group);
-  verb->add_option("--format", p.format, "mxfp4, mxfp4:wide, nvfp4, int4:g32|g64|g128|row, each int4 with :zp and :f16")->group(group);
+  verb->add_option("--format", p.format, "mxfp4, mxfp4:wide, nvfp4, int4:g32|g64|g128|row, each int4 with :zp and :f16")->type_name("FORMAT")->group(group);
   add_activation(verb, o);
-  verb->add_option("--dtype", p.dtype, "Activations and output: bf16 (default) or f16")->group(group);
+  verb->add_option("--dtype", p.dtype, "Activations and output: bf16 (default) or f16")->type_name("DTYPE")->group(group);
   verb->add_flag("--bias", p.bias, "Both projections carry a bias per expert")->group(group);
   verb->add_flag("--weight-on-input", p.weight_on_input, "Router weight on the input instead of on the output")->group(group);
   verb->add_flag("--compact-tail", p.compact_tail, "mxfp4: accept a partial last group of the intermediate size")->group(group);
-  verb->add_option("--name", p.name, "Name of the layer in messages and reports")->group(group);
+  verb->add_option("--name", p.name, "Name of the layer in messages and reports")->type_name("NAME")->group(group);
 }
 
 void add_plan_flags(CLI::App* verb, Options& o, bool several_archs) {
@@ -105,22 +106,22 @@ void add_plan_flags(CLI::App* verb, Options& o, bool several_archs) {
   PlanFlags& p = o.plan;
   verb->add_option("--arch", p.archs,
                    several_archs ? "Targets, separated by commas: sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_103a, sm_120a, sm_121a (default: W4MOE_ARCH, then sm_90a)"
-                                 : "Target: sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_103a, sm_120a or sm_121a (default: W4MOE_ARCH, then sm_90a)")
+                                 : "Target: sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_103a, sm_120a or sm_121a (default: W4MOE_ARCH, then sm_90a)")->type_name("ARCH")
       ->delimiter(',')->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->group(group);
   verb->add_option("--sms", p.sms, "Multiprocessors of the device (default: those of the part that the target stands for)")
       ->check(whole_number(1, 4096))->group(group);
-  repeatable(verb->add_option("--pin", p.pins, "Restrict the planner: n8, n16, n32, n64, no-direct, no-tail, ... (repeatable)"))->group(group);
-  verb->add_option("--scratch-cap", p.scratch_cap, "Bytes of scratch not to be passed, as in 64M: longer runs are cut into chunks")->group(group);
+  repeatable(verb->add_option("--pin", p.pins, "Restrict the planner: n8, n16, n32, n64, no-direct, no-tail, ... (repeatable)")->type_name("PIN"))->group(group);
+  verb->add_option("--scratch-cap", p.scratch_cap, "Bytes of scratch not to be passed, as in 64M: longer runs are cut into chunks")->type_name("BYTES")->group(group);
 }
 
 void add_kernel_flags(CLI::App* verb, Options& o) {
   const char* group = "Kernels";
-  verb->add_option("--cache-dir", o.kernels.cache_dir, "Kernel cache (default: W4MOE_CACHE_DIR, then $XDG_CACHE_HOME/w4moe or ~/.cache/w4moe)")->group(group);
-  verb->add_option("--nvrtc", o.kernels.nvrtc, "NVRTC library, or a folder that holds it (default: W4MOE_NVRTC, then where it is found)")->group(group);
+  verb->add_option("--cache-dir", o.kernels.cache_dir, "Kernel cache (default: W4MOE_CACHE_DIR, then $XDG_CACHE_HOME/w4moe or ~/.cache/w4moe)")->type_name("FOLDER")->group(group);
+  verb->add_option("--nvrtc", o.kernels.nvrtc, "NVRTC library, or a folder that holds it (default: W4MOE_NVRTC, then where it is found)")->type_name("FILE")->group(group);
   verb->add_option("-j,--jobs", o.kernels.jobs, "Kernels compiled at a time (default: W4MOE_JOBS, then the processors, at most 8)")
       ->check(whole_number(1, 1024))->group(group);
   verb->add_option("--memory-limit", o.kernels.memory_limit,
-                   "Memory for compiling, as in 4G: fewer kernels at a time, 256M each (default: W4MOE_MEMORY_LIMIT, then what the machine has free)")->group(group);
+                   "Memory for compiling, as in 4G: fewer kernels at a time, 256M each (default: W4MOE_MEMORY_LIMIT, then what the machine has free)")->type_name("BYTES")->group(group);
 }
 
 void add_plan(CLI::App& app, Options& o) {
@@ -140,8 +141,8 @@ void add_render(CLI::App& app, Options& o) {
   CLI::App* verb = app.add_subcommand("render", "The generated sources of a plan's kernels");
   add_problem(verb, o);
   add_plan_flags(verb, o, false);
-  verb->add_option("--kernel", o.render.kernel, "Only the kernel of this name");
-  verb->add_option("--output", o.render.output, "Write NAME.h and NAME.cu for each kernel into this folder instead of printing them");
+  verb->add_option("--kernel", o.render.kernel, "Only the kernel of this name")->type_name("NAME");
+  verb->add_option("--output", o.render.output, "Write NAME.h and NAME.cu for each kernel into this folder instead of printing them")->type_name("FOLDER");
   add_common(verb, o);
   verb->footer(
       "Examples:\n"
@@ -151,9 +152,9 @@ void add_render(CLI::App& app, Options& o) {
 
 void add_build(CLI::App& app, Options& o) {
   CLI::App* verb = app.add_subcommand("build", "Compile kernels ahead of time, without a GPU");
-  verb->add_option("--manifest", o.build.manifest, "JSON list of layers, or - for standard input");
-  verb->add_option("--output", o.build.output, "Folder that gets the kernels, to be shipped and named in W4MOE_CACHE_READONLY_DIRS (default: the kernel cache)");
-  verb->add_option("--lock", o.build.lock, "Where the list of the kernels goes, for cache verify --lock (default: OUTPUT/manifest.lock.json)");
+  verb->add_option("--manifest", o.build.manifest, "JSON list of layers, or - for standard input")->type_name("FILE");
+  verb->add_option("--output", o.build.output, "Folder that gets the kernels, to be shipped and named in W4MOE_CACHE_READONLY_DIRS (default: the kernel cache)")->type_name("FOLDER");
+  verb->add_option("--lock", o.build.lock, "Where the list of the kernels goes, for cache verify --lock (default: OUTPUT/manifest.lock.json)")->type_name("FILE");
   verb->add_option_function<std::string>("--shard", [&o](const std::string& text) { read_shard(text, o.build.shard, o.build.shards); },
                                          "Build part I of N of the kernels; the outputs of all parts merge by copying")->check(shard_of());
   verb->add_flag("--dry-run", o.build.dry_run, "Say what would be built, and which layers use it; compile nothing");
@@ -176,13 +177,13 @@ void add_run(CLI::App& app, Options& o) {
   RunFlags& r = o.run;
   verb->add_option("--tokens", r.tokens, "Tokens of the run; with made-up numbers only")->check(whole_number(0, kMaxTokens));
   verb->add_option("--seed", r.seed, "Of the made-up numbers (default: 1)")->check(whole_number(0, std::numeric_limits<i64>::max()));
-  verb->add_option("--device", r.device, "cuda:N, cpu or lockstep (default: cuda:0 where there is a GPU, else cpu)");
+  verb->add_option("--device", r.device, "cuda:N, cpu or lockstep (default: cuda:0 where there is a GPU, else cpu)")->type_name("DEVICE");
   verb->add_flag("--check", r.check, "Compare with the fp64 reference; exit code 1 where the numerics contract does not hold");
   const char* files = "Files";
-  repeatable(verb->add_option("--weights", r.weights, "Safetensors file with the layer's experts (repeatable: shards)"))->group(files);
-  verb->add_option("--prefix", r.prefix, "Which layer of the files, as in model.layers.3.mlp")->group(files);
-  verb->add_option("--inputs", r.inputs, "Safetensors file with x, topk_ids and topk_weights, or router_logits")->group(files);
-  verb->add_option("--output", r.output, "Safetensors file that gets out")->group(files);
+  repeatable(verb->add_option("--weights", r.weights, "Safetensors file with the layer's experts (repeatable: shards)")->type_name("FILE"))->group(files);
+  verb->add_option("--prefix", r.prefix, "Which layer of the files, as in model.layers.3.mlp")->type_name("NAME")->group(files);
+  verb->add_option("--inputs", r.inputs, "Safetensors file with x, topk_ids and topk_weights, or router_logits")->type_name("FILE")->group(files);
+  verb->add_option("--output", r.output, "Safetensors file that gets out")->type_name("FILE")->group(files);
   add_problem(verb, o);
   add_plan_flags(verb, o, false);
   add_kernel_flags(verb, o);
@@ -196,10 +197,10 @@ void add_run(CLI::App& app, Options& o) {
 
 void add_inspect(CLI::App& app, Options& o) {
   CLI::App* verb = app.add_subcommand("inspect", "What a kernel binary or cache entry says of itself");
-  verb->add_option("target", o.inspect.target, "A cubin, a cache entry's file, or the first digits of a key in the cache")->required();
+  verb->add_option("target", o.inspect.target, "A cubin, a cache entry's file, or the first digits of a key in the cache")->type_name("FILE")->required();
   verb->add_flag("--source", o.inspect.source, "Print the two texts that the kernel was compiled from too; entries only");
   verb->add_flag("--sass", o.inspect.sass, "Disassemble too; needs nvdisasm or cuobjdump on PATH");
-  verb->add_option("--cache-dir", o.kernels.cache_dir, "Where keys are looked up");
+  verb->add_option("--cache-dir", o.kernels.cache_dir, "Where keys are looked up")->type_name("FOLDER");
   add_common(verb, o);
   verb->footer(
       "Examples:\n"
@@ -210,7 +211,7 @@ void add_inspect(CLI::App& app, Options& o) {
 CLI::App* add_cache_action(CLI::App* cache, Options& o, const char* name, const char* help) {
   CLI::App* action = cache->add_subcommand(name, help);
   action->callback([&o, name] { o.cache.action = name; });
-  action->add_option("--cache-dir", o.kernels.cache_dir, "The cache (default: W4MOE_CACHE_DIR, then $XDG_CACHE_HOME/w4moe or ~/.cache/w4moe)");
+  action->add_option("--cache-dir", o.kernels.cache_dir, "The cache (default: W4MOE_CACHE_DIR, then $XDG_CACHE_HOME/w4moe or ~/.cache/w4moe)")->type_name("FOLDER");
   add_common(action, o);
   return action;
 }
@@ -219,29 +220,29 @@ void add_cache(CLI::App& app, Options& o) {
   CLI::App* verb = app.add_subcommand("cache", "The kernel cache: where it is, what it holds, whether it is whole");
   verb->require_subcommand(1);
   CacheFlags& c = o.cache;
-  const auto readonly = [&](CLI::App* action) { action->add_option("--readonly", c.readonly, "Look at this folder instead, and touch nothing in it"); };
+  const auto readonly = [&](CLI::App* action) { action->add_option("--readonly", c.readonly, "Look at this folder instead, and touch nothing in it")->type_name("FOLDER"); };
   const auto dry_run = [&](CLI::App* action) { action->add_flag("--dry-run", c.dry_run, "Say what would be removed; remove nothing"); };
   add_cache_action(verb, o, "path", "Where the cache is, and why there");
   readonly(add_cache_action(verb, o, "list", "Every entry: key, kernel, target, size, last use"));
   readonly(add_cache_action(verb, o, "stats", "Counters, entries and bytes"));
   CLI::App* verify = add_cache_action(verb, o, "verify", "Read and check every entry; exit code 6 where one is damaged");
   readonly(verify);
-  verify->add_option("--lock", c.lock, "Hold the folder against this list, and nothing else may be in it (default: the lists in the folder, if any)");
+  verify->add_option("--lock", c.lock, "Hold the folder against this list, and nothing else may be in it (default: the lists in the folder, if any)")->type_name("FILE");
   verify->add_flag("--remove", c.remove, "Remove what is damaged");
   CLI::App* clean = add_cache_action(verb, o, "clean", "Remove all entries, or those of other versions");
   clean->add_flag("--old", c.old, "Only entries of other template bundles, other layouts and other cache schemas");
   dry_run(clean);
   CLI::App* prune = add_cache_action(verb, o, "prune", "Remove the least recently used entries");
-  prune->add_option("--max-size", c.max_size, "Bytes that may stay, as in 512M (default: W4MOE_CACHE_MAX_SIZE, then 2G)");
-  prune->add_option("--max-age", c.max_age_days, "Remove what was last used more than this many days ago")->check(CLI::NonNegativeNumber);
+  prune->add_option("--max-size", c.max_size, "Bytes that may stay, as in 512M (default: W4MOE_CACHE_MAX_SIZE, then 2G)")->type_name("BYTES");
+  prune->add_option("--max-age", c.max_age_days, "Remove what was last used more than this many days ago")->type_name("DAYS")->check(CLI::NonNegativeNumber);
   dry_run(prune);
   CLI::App* copy_out = add_cache_action(verb, o, "export", "Copy every valid entry to a folder that can be shipped, with its list");
-  copy_out->add_option("folder", c.folder, "The folder; made if need be")->required();
+  copy_out->add_option("folder", c.folder, "The folder; made if need be")->type_name("FOLDER")->required();
   readonly(copy_out);
   CLI::App* copy_in = add_cache_action(verb, o, "import", "Copy every valid entry of a folder to the cache");
-  copy_in->add_option("folder", c.folder, "A folder that build or export made, or another cache")->required();
+  copy_in->add_option("folder", c.folder, "A folder that build or export made, or another cache")->type_name("FOLDER")->required();
   CLI::App* explain = add_cache_action(verb, o, "explain", "What a key is made of; of two keys: in what they differ");
-  explain->add_option("keys", c.keys, "First digits of one or two keys, or files of entries")->required()->expected(1, 2);
+  explain->add_option("keys", c.keys, "First digits of one or two keys, or files of entries")->type_name("FILE")->required()->expected(1, 2);
   readonly(explain);
   verb->footer(
       "Examples:\n"
@@ -261,6 +262,11 @@ void add_verbs(CLI::App& app, Options& o) {
   CLI::App* doctor = app.add_subcommand("doctor", "Settings and their origin, NVRTC, driver, devices, cache: for a bug report");
   add_kernel_flags(doctor, o);
   add_common(doctor, o);
+  CLI::App* completion = app.add_subcommand("completion", "Completions of this command line for a shell");
+  completion->add_option("shell", o.shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}))->type_name("SHELL");
+  add_common(completion, o);
+  CLI::App* man = app.add_subcommand("man", "The manual page of this command line, for man -l -");
+  add_common(man, o);
   CLI::App* version = app.add_subcommand("version", "Version, git revision, and the numbers of layouts and formats");
   add_common(version, o);
 }
@@ -298,19 +304,23 @@ std::string unknown_verb(const CLI::App& app) {
 
 }  // namespace
 
-Parsed parse_command_line(int argc, char** argv, Options& options) {
-  CLI::App app("w4moe: fused mixture-of-experts kernels for 4-bit weights, generated for one model shape and compiled at run time");
+void set_up(CLI::App& app, Options& o) {
+  app.description("w4moe: fused mixture-of-experts kernels for 4-bit weights, generated for one model shape and compiled at run time");
   app.name("w4moe");
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::simple);
-  bool show_version = false;
-  app.add_flag_callback("--version", [&] { throw CLI::CallForVersion("", 0); }, "Same as the verb version");
+  app.add_flag_callback("--version", [] { throw CLI::CallForVersion("", 0); }, "Same as the verb version");
   app.footer(
       "Results go to stdout, everything else to stderr.\n"
       "Exit codes: 0 done, 1 failed, 2 usage, 3 some items failed, 4 unsupported shape or device, 5 toolchain missing,\n"
       "            6 verification found damage, 130 interrupted.");
-  add_verbs(app, options);
+  add_verbs(app, o);
+}
 
+Parsed parse_command_line(int argc, char** argv, Options& options) {
+  CLI::App app;
+  set_up(app, options);
+  bool show_version = false;
   Parsed parsed;
   try {
     app.parse(argc, argv);

@@ -1,4 +1,4 @@
-// What the command line says, as plain data: the one file that knows the parser is options.cpp.
+// What the command line says, as plain data: options.cpp knows the parser.
 #pragma once
 
 #include <optional>
@@ -97,6 +97,7 @@ struct Options {
   RunFlags run;
   InspectFlags inspect;
   CacheFlags cache;
+  std::string shell;  ///< completion: "bash", "zsh" or "fish"
 };
 
 /// How the reading of the command line ended.
