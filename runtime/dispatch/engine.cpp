@@ -100,6 +100,17 @@ Status check_no_stream(StreamHandle stream) {
   return invalid_argument("stream {}: the lock-step device has no streams (accepted: null)", fmt::ptr(stream));
 }
 
+/// prepare() where device memory is host memory: the CPU packer's bytes are the bytes.
+Result<PreparedWeights> prepare_on_host(const Plan& plan, const SourceWeights& source, void* dest, i64 dest_bytes, StreamHandle stream, const PackOptions& options) {
+  if (Status s = check_no_stream(stream); !s) return s.error();
+  const i64 bytes = plan.prepared_weight_bytes();
+  if (dest_bytes < bytes) return invalid_argument("destination of {} bytes, expected {}", dest_bytes, bytes);
+  SourceWeights on_host = source;
+  on_host.on_device = false;
+  if (Status s = pack_on_cpu(plan.problem, on_host, {static_cast<std::byte*>(dest), static_cast<std::size_t>(bytes)}, options); !s) return s.error();
+  return lockstep::LockstepEngine::adopt(dest, bytes);
+}
+
 BindingStatus status_of(const ControlRegion& control) {
   BindingStatus status;
   status.code = static_cast<KernelStatus>(control.status);
@@ -265,6 +276,7 @@ Result<PreparedWeights> Engine::prepare(const Plan& plan, const SourceWeights& s
                                         i64 workspace_bytes, StreamHandle stream, const PackOptions& options) {
   return guarded([&]() -> Result<PreparedWeights> {
     if (Status s = validate_source(plan.problem, source); !s) return s.error();
+    if (impl_->lockstep) return prepare_on_host(plan, source, dest, dest_bytes, stream, options);
     Result<DriverContext> dc = driver_context(*impl_);
     if (!dc) return dc.error();
     if (Status s = check_not_capturing(*dc->table, stream); !s) return s.error();

@@ -43,6 +43,10 @@ function(w4moe_test_suite target)
   target_link_libraries(${target} PRIVATE ${ARG_DEPENDS} Catch2::Catch2WithMain)
   w4moe_target_defaults(${target})
 
+  if(ARG_LABELS MATCHES "unit|lockstep")
+    add_dependencies(w4moe_cpu_tests ${target})
+  endif()
+
   set(tests_file ${CMAKE_CURRENT_BINARY_DIR}/${target}_tests.cmake)
   add_custom_command(TARGET ${target} POST_BUILD BYPRODUCTS ${tests_file} VERBATIM
     COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/tools/cmake/discover_tests.py

@@ -110,7 +110,8 @@ class Engine {
   /// Packs a layer's checkpoint tensors on the GPU: the bytes are those of pack_on_cpu. dest: device memory of at least
   /// plan.prepared_weight_bytes(); workspace: of at least prepare_workspace_bytes(), free again afterwards; both aligned to
   /// kRegionAlignBytes. Tensors in host memory are copied one expert at a time. Finds or compiles the two packing kernels of the
-  /// format, works on the stream and waits for it; allocates nothing on the device. options.threads is ignored. Not in a capture.
+  /// format, works on the stream and waits for it; allocates nothing on the device. options.threads is ignored. Not in a capture. On the
+  /// lock-step device the CPU packs, and needs no workspace.
   Result<PreparedWeights> prepare(const Plan& plan, const SourceWeights& source, void* dest, i64 dest_bytes, void* workspace,
                                   i64 workspace_bytes, StreamHandle stream, const PackOptions& options = {});
 
