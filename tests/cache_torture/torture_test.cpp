@@ -19,19 +19,27 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr int kKeys = 24;
-constexpr int kWorkers = 6;
+constexpr int kWorkers = 16;
+constexpr int kPublishSteps = static_cast<int>(PublishStep::renamed) + 1;
 constexpr std::uint64_t kMaxBytes = 200'000;  // fewer than all entries, so that eviction takes part
 
 Entry entry_of(int key) { return sample(std::to_string(key), 4000 + static_cast<std::size_t>(key) * 1000); }
+
+/// How often a process was killed after this step of a publish.
+FileCounter kills_at(const std::string& root, int step) { return FileCounter(root + "-kills-" + std::to_string(step)); }
 
 CacheOptions options_at(const std::string& root, std::mt19937& random) {
   CacheOptions o;
   o.disk.root = root;
   o.disk.max_bytes = kMaxBytes;
   o.max_memory_bytes = 20'000;  // so that most look-ups go to disk
-  // One publish in 50 hits a full disk.
-  o.disk.publish_hook = [seed = static_cast<std::uint32_t>(random())](PublishStep step) mutable {
+  // One publish in 50 hits a full disk; after one step in 200 the process is killed, as by the system.
+  o.disk.publish_hook = [root, seed = static_cast<std::uint32_t>(random())](PublishStep step) mutable {
     seed = seed * 1664525U + 1013904223U;
+    if ((seed >> 8) % 200 == 0) {
+      kills_at(root, static_cast<int>(step)).add();
+      ::kill(::getpid(), SIGKILL);
+    }
     return step == PublishStep::half_written && (seed >> 16) % 50 == 0 ? ENOSPC : 0;
   };
   return o;
@@ -114,7 +122,17 @@ void torture(std::chrono::seconds duration) {
     failed += rc != 128 + SIGKILL && rc != 0;
     victim = start_worker();
   }
-  for (const pid_t worker : workers) CHECK(wait_for(worker) == 0);
+  for (const pid_t worker : workers) {
+    const int rc = wait_for(worker);
+    CHECK((rc == 0 || rc == 128 + SIGKILL));
+  }
+  int killed_while_publishing = 0;
+  for (int step = 0; step < kPublishSteps; ++step) {
+    const int kills = static_cast<int>(kills_at(root, step).count());
+    killed_while_publishing += kills;
+    if (duration >= 60s) CHECK(kills > 0);
+  }
+  CHECK(killed_while_publishing > 0);
   CHECK(failed == 0);
   CHECK(killed > 10);
 
@@ -145,10 +163,11 @@ void torture(std::chrono::seconds duration) {
 
 }  // namespace
 
-TEST_CASE("torture: the cache under kill -9, damage, pruning and a full disk, for ten seconds") {
+TEST_CASE("torture: 16 processes under kill -9 at any moment and at each step of a publish, damage, pruning, a full disk: ten seconds") {
   torture(10s);
 }
 TEST_CASE("torture: the same for a minute", "[.minute]") { torture(60s); }
+TEST_CASE("torture: the same for ten minutes", "[.ten-minutes]") { torture(600s); }
 
 TEST_CASE("torture: threads of one process share a cache while another process prunes it") {
   const TempDir dir;

@@ -9,6 +9,8 @@ import unittest
 import support
 from build_test import OTHER, SMALL, manifest, tree
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
 
 class Shards(support.CliTest):
     def setUp(self):
@@ -46,6 +48,48 @@ class Shards(support.CliTest):
     def test_bad_shards(self):
         for text in ("0/2", "3/2", "1", "1/", "/2", "a/b", "1/2/3", "-1/2", "1/99999999999"):
             self.refused("build", "--manifest", "shapes.json", "--shard", text, code=2, words=["--shard", text, "2/8"])
+
+
+class Fleet(support.CliTest):
+    def test_O03_twenty_models_make_each_kernel_once(self):
+        with open(os.path.join(ROOT, "generator/manifest/schema.json"), encoding="utf-8") as file:
+            models = json.load(file)["$defs"]["model_problem"]["properties"]["model"]["enum"]
+        problems = [{"model": model, "max_tokens": tokens} for model in models for tokens in (1, 64, 16384)]
+        self.assertGreaterEqual(len(problems), 20)
+        self.write("shapes.json", manifest(*problems))
+        dry = self.json("build", "--manifest", "shapes.json", "--arch", "sm_90a", "--dry-run")
+        keys = [k["key"] for k in dry["kernels"]]
+        self.assertEqual((len(keys), dry["to_compile"]), (len(set(keys)), len(keys)))
+        uses = [use for k in dry["kernels"] for use in k["used_by"]]
+        self.assertLess(len(keys), len(uses))
+        self.assertTrue(all(first <= last <= 16384 for use in uses for first, last in use["tokens"]))
+
+    def test_O09_a_hundred_processes_choose_the_same(self):
+        line = [support.CLI, "plan", "--model", "deepseek-v3", "--tp", "8", "--max-tokens", "4096", "--arch", "sm_90a", "--json"]
+        seen = set()
+        for i in range(100):
+            # Ranks differ in their variables, folders and numbers; plans must not.
+            env = support.environment(self.folder, RANK=str(i % 8), CUDA_VISIBLE_DEVICES=str(i % 8), LC_ALL="C.UTF-8" if i % 2 else "C", TZ=f"UTC{i % 12:+d}")
+            seen.add(subprocess.run(line, cwd=self.folder if i % 2 else "/", env=env, capture_output=True, check=True, timeout=60).stdout)
+        self.assertEqual(len(seen), 1)
+
+    def test_C05_C06_no_place_for_a_cache_costs_a_warning(self):
+        self.write("shapes.json", manifest(dict(SMALL, max_tokens=1)))
+        line = ("build", "--manifest", "shapes.json", "--arch", "sm_90a")
+        before = set(os.listdir("/"))
+        self.write("occupied", "")
+        for env in ({"HOME": None}, {"HOME": "/"}, {"HOME": "/nonexistent"}, {"HOME": None, "XDG_CACHE_HOME": "relative"}):
+            with self.subTest(env=env):
+                report = self.json(*line, "--dry-run", W4MOE_CACHE_DIR=None, **env)
+                self.assertEqual(report["failed"], 0)
+                self.assertEqual(len(report["warnings"]), 1)
+                self.assertIn("W4MOE_CACHE_DIR", report["warnings"][0])
+        report = self.json(*line, W4MOE_CACHE_DIR=self.path("occupied", "cache"))
+        self.assertEqual((report["failed"], report["compiled"]), (0, len(report["kernels"])))
+        self.assertEqual(len(report["warnings"]), 1)
+        for word in (self.path("occupied", "cache"), "W4MOE_CACHE_DIR"):
+            self.assertIn(word, report["warnings"][0])
+        self.assertEqual((set(os.listdir("/")), sorted(os.listdir(self.folder))), (before, ["occupied", "shapes.json"]))
 
 
 class Lists(support.CliTest):
