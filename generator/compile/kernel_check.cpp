@@ -14,7 +14,9 @@ namespace {
 
 std::uint64_t args_bytes(KernelKind kind) {
   switch (kind) {
-    case KernelKind::route: return sizeof(RouteArgs);
+    case KernelKind::route:
+    case KernelKind::route_count:
+    case KernelKind::route_place: return sizeof(RouteArgs);
     case KernelKind::fc1: return sizeof(Fc1Args);
     case KernelKind::fc2: return sizeof(Fc2Args);
     case KernelKind::fc2_direct: return sizeof(Fc2DirectArgs);

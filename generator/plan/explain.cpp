@@ -64,13 +64,21 @@ Json kernel_json(const Plan& plan, const PlannedKernel& kernel) {
   j["threads"] = v.threads();
   j["smem_bytes"] = launch_shared_bytes(plan, v);
   if (v.is_gemm()) {
-    j["block_rows"] = v.tile.block_rows;
-    j["tile_rows"] = v.tile.tile_rows();
+    j["family"] = family_name(v.family);
+    j["block_rows"] = v.block_rows();
+    j["tile_rows"] = v.tile_rows();
     j["row_tiles"] = v.row_tiles();
-    j["stage_k"] = v.tile.stage_k();
-    j["stages"] = v.tile.stages;
-    j["units_per_warp"] = v.tile.units_per_warp;
-    j["min_ctas_per_sm"] = v.tile.min_ctas_per_sm;
+    if (v.is_wgmma()) {
+      const auto* widths = v.wgmma.widths;
+      j["widths"] = std::vector<int>(widths, widths + v.wgmma.width_count());
+      j["stage_k"] = v.wgmma.stage_k();
+      j["stages"] = v.wgmma.stages;
+    } else {
+      j["stage_k"] = v.tile.stage_k();
+      j["stages"] = v.tile.stages;
+      j["units_per_warp"] = v.tile.units_per_warp;
+    }
+    j["min_ctas_per_sm"] = v.min_ctas_per_sm();
   }
   j["reason"] = kernel.reason;
   return j;
@@ -104,6 +112,7 @@ std::string plan_json(const Plan& plan, int indent) {
                             {"last_tokens", b.last_tokens},
                             {"block_rows", b.block_rows},
                             {"direct", b.direct},
+                            {"parallel_route", b.parallel_route},
                             {"kernels", bucket_kernels(plan, b)},
                             {"reason", b.reason}});
   }

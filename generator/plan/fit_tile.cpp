@@ -68,4 +68,19 @@ Result<FittedTile> fit_tile(const GemmTile& wanted, const MatrixLayout& matrix, 
   return fitted;
 }
 
+Result<FittedWgmmaTile> fit_tile(const WgmmaTile& wanted, const Variant& kernel, const DeviceSpec& device) {
+  const i64 unit_bytes = kernel.matrix().unit().unit_bytes();
+  FittedWgmmaTile fitted{wanted, {}};
+  while (fitted.tile.shared_bytes(unit_bytes) > device.shared_optin_bytes) {
+    if (fitted.tile.stages == kMinWgmmaStages) {
+      return unsupported("device {}: {} bytes of shared memory per CTA do not hold a tile of {} routes (needs {})", device.name,
+                         device.shared_optin_bytes, wanted.max_width(), fitted.tile.shared_bytes(unit_bytes));
+    }
+    --fitted.tile.stages;
+  }
+  note_change(fitted.changes, "stages", wanted.stages, fitted.tile.stages,
+              fmt::format("to fit {} bytes of shared memory per CTA", device.shared_optin_bytes));
+  return fitted;
+}
+
 }  // namespace w4moe

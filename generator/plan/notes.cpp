@@ -19,8 +19,8 @@ std::string tails_of(const Variant& v) {
   if (const i64 last = m.last_unit_k(); last != kUnitK) {
     append(text, fmt::format("K tail: {} columns leave {} of {} in the last unit", m.k, last, kUnitK));
   }
-  if (const i64 last = v.last_tile_strips(); last != v.tile.tile_strips()) {
-    append(text, fmt::format("row tail: {} rows leave {} of {} in the last tile", m.rows, last * kStripRows, v.tile.tile_rows()));
+  if (const i64 last = v.last_tile_strips(); last != v.tile_strips()) {
+    append(text, fmt::format("row tail: {} rows leave {} of {} in the last tile", m.rows, last * kStripRows, v.tile_rows()));
   }
   return text;
 }
@@ -43,32 +43,39 @@ std::string gemm_reason(const Variant& v, const std::string& changes) {
   if (v.kind == KernelKind::fc2_direct) {
     return fmt::format("{} rows x one token in {} warps, {} units in flight per warp", kStripRows, v.tile.warps(), v.tile.units_per_warp);
   }
-  std::string text = fmt::format("{} rows x {} routes in {} warps, {} stages of K {}, {} bytes shared", v.tile.tile_rows(),
-                                 v.tile.block_rows, v.tile.warps(), v.tile.stages, v.tile.stage_k(), v.tile.shared_bytes());
+  std::string text;
+  if (v.is_wgmma()) {
+    const auto* widths = v.wgmma.widths;
+    text = fmt::format("{} rows x {} routes in {} consumer warps, {} stages of K {}, {} bytes shared", v.tile_rows(),
+                       fmt::join(widths, widths + v.wgmma.width_count(), "/"), v.wgmma.consumer_warps(), v.wgmma.stages,
+                       v.wgmma.stage_k(), v.shared_bytes());
+  } else {
+    text = fmt::format("{} rows x {} routes in {} warps, {} stages of K {}, {} bytes shared", v.tile_rows(), v.tile.block_rows,
+                       v.tile.warps(), v.tile.stages, v.tile.stage_k(), v.shared_bytes());
+  }
   if (!changes.empty()) append(text, changes);
   if (const std::string tails = tails_of(v); !tails.empty()) append(text, tails);
   return text;
 }
 
-std::string bucket_reason(const Shape& shape, const Bucket& bucket, const TileRule& rule, bool pinned) {
+std::string bucket_reason(const Shape& shape, const Bucket& bucket, const TileRule& rule, const std::vector<const TileRule*>& rules,
+                          bool pinned) {
   const std::string range = fmt::format("{:.2f} to {:.2f} routes per touched expert", average_routes(shape, bucket.first_tokens),
                                         average_routes(shape, bucket.last_tokens));
   if (pinned) return fmt::format("pinned to {} for every m; {}", rule.pin, range);
   std::string text = range;
   append(text, rule.max_average_routes == 0 ? fmt::format("{} serves any average", rule.pin)
                                             : fmt::format("{} serves up to {}", rule.pin, rule.max_average_routes));
-  std::vector<std::string_view> wider;
-  for (const TileRule& other : kPortableRules) {  // narrowest first
-    if (&other < &rule) append(text, fmt::format("not {}: only up to {}", other.pin, other.max_average_routes));
-    if (&other > &rule) wider.push_back(other.pin);
-  }
-  if (!wider.empty()) append(text, fmt::format("not {}: more padding rows per expert", fmt::join(wider, ", ")));
+  const auto at = std::find(rules.begin(), rules.end(), &rule);
+  if (at != rules.begin()) append(text, fmt::format("not {}: only up to {}", (*(at - 1))->pin, (*(at - 1))->max_average_routes));
+  if (at + 1 < rules.end()) append(text, fmt::format("not {}: more padding rows per expert", (*(at + 1))->pin));
+  if (bucket.parallel_route) append(text, "routes sorted by many CTAs");
   return text;
 }
 
-std::vector<std::string> plan_notes(const Plan& plan) {
+std::vector<std::string> plan_notes(const Plan& plan, const std::string& wgmma_obstacle) {
   std::vector<std::string> notes;
-  notes.push_back(fmt::format("family {}: the only one for {} in this version", kPortableFamily, to_string(plan.device.arch)));
+  if (!wgmma_obstacle.empty()) notes.push_back(fmt::format("family {} does not serve this: {}", kWgmmaFamily, wgmma_obstacle));
   const WeightLayout& w = plan.weights;
   // A group wider than a unit has its scale in every unit that it spans.
   const bool repeats = plan.problem.format.group_size == kWholeRow || plan.problem.format.group_size > kUnitK;

@@ -11,6 +11,8 @@ namespace w4moe {
 
 struct Pins {
   const TileRule* block = nullptr;  ///< the one block width to use for every m; null: by routes per expert
+  bool portable = true;             ///< families that may be picked
+  bool wgmma = true;
   bool no_direct = false;           ///< no direct kernels for a single token
   bool no_tail = false;             ///< refuse a plan in which a kernel works on part-filled tiles
 };

@@ -60,37 +60,84 @@ bool serves_direct(const Problem& problem, const DeviceSpec& device) {
   return problem.dtype == DType::bf16 && direct_shared_bytes(v, problem.shape.topk) <= device.shared_optin_bytes;
 }
 
+/// Why the wgmma family cannot serve a problem on a device; "" where it can.
+std::string wgmma_obstacle(const Problem& problem, const DeviceSpec& device) {
+  if (device.arch != Arch::sm_90a) return fmt::format("it needs sm_90a, not {}", to_string(device.arch));
+  if (!wgmma_serves(problem.format, problem.dtype)) {
+    return fmt::format("it needs bf16 and scales that go on the weight, not {} with {}", to_string(problem.dtype), to_string(problem.format));
+  }
+  const WeightLayout w{problem.shape, problem.format, is_gated(problem.activation), problem.has_bias};
+  if (const i64 strips = std::min(w.fc1().strips(), w.fc2().strips()); strips < kWgmmaMinStrips) {
+    return fmt::format("its tiles are {} rows high, a matrix has {}", kWgmmaMinStrips * kStripRows, strips * kStripRows);
+  }
+  Variant v;
+  v.format = problem.format;
+  for (const WgmmaChoice& choice : kWgmmaTiles) {
+    if (Result<FittedWgmmaTile> fitted = fit_tile(choice.tile, v, device); !fitted) return fitted.error().message;
+  }
+  return {};
+}
+
 /// What the ladder is cut by.
 struct Choices {
   const TileRule* block = nullptr;  ///< pinned block width
   bool direct = true;               ///< direct kernels allowed
+  bool wgmma = false;               ///< the wgmma family serves and may be picked
+  bool portable = true;             ///< the portable family may be picked
 };
 
-/// Cuts 1..tokens into rungs, ascending and without gaps: where the block width changes, and where a tile does.
+/// The rules that may be picked, ascending.
+std::vector<const TileRule*> rules_of(const Choices& choices) {
+  std::vector<const TileRule*> rules;
+  if (choices.block != nullptr) return {choices.block};
+  if (choices.wgmma) {
+    for (const TileRule& rule : kWgmmaRules) {
+      if (choices.portable || rule.family == Family::wgmma) rules.push_back(&rule);
+    }
+  } else {
+    for (const TileRule& rule : kPortableRules) rules.push_back(&rule);
+  }
+  return rules;
+}
+
+/// Fewest tokens whose routes the parallel routing kernels sort.
+i64 parallel_from(const Shape& shape) { return ceil_div(kParallelRoutePairs, shape.topk); }
+
+/// Cuts 1..tokens into rungs, ascending and without gaps: where the block width changes, where a tile does, and where routing
+/// becomes parallel.
 std::vector<Rung> ladder(const Problem& problem, const DeviceSpec& device, i64 tokens, const Choices& choices) {
   const Shape& shape = problem.shape;
   std::vector<Rung> rungs;
   if (tokens == 0) return rungs;
   i64 first = 1;
-  if (choices.direct && choices.block == nullptr && serves_direct(problem, device)) {
+  if (choices.direct && choices.portable && choices.block == nullptr && serves_direct(problem, device)) {
     rungs.push_back(Rung{&kPortableRules[0], 1, 1, true});
     first = 2;
   }
-  for (const TileRule& rule : kPortableRules) {
-    if (choices.block != nullptr && &rule != choices.block) continue;
-    const i64 last = choices.block != nullptr ? tokens : std::min(last_tokens_of(rule, shape), tokens);
+  for (const TileRule* rule : rules_of(choices)) {
+    const i64 last = choices.block != nullptr ? tokens : std::min(last_tokens_of(*rule, shape), tokens);
     while (first <= last) {
-      const i64 change = std::min(next_tile_change(problem, device, KernelKind::fc1, rule, first),
-                                  next_tile_change(problem, device, KernelKind::fc2, rule, first));
-      rungs.push_back(Rung{&rule, first, std::min(last, change - 1)});
+      i64 change = first < parallel_from(shape) ? parallel_from(shape) : kMaxTokens + 1;
+      if (rule->family == Family::portable) {
+        change = std::min({change, next_tile_change(problem, device, KernelKind::fc1, *rule, first),
+                           next_tile_change(problem, device, KernelKind::fc2, *rule, first)});
+      }
+      rungs.push_back(Rung{rule, first, std::min(last, change - 1)});
       first = rungs.back().last_tokens + 1;
     }
   }
   return rungs;
 }
 
+/// The tile of a rule of the wgmma family.
+const WgmmaTile& wgmma_tile(std::string_view pin) {
+  const auto found = std::find_if(kWgmmaTiles.begin(), kWgmmaTiles.end(), [pin](const WgmmaChoice& c) { return c.pin == pin; });
+  return found->tile;  // every rule has one: tested
+}
+
 /// Routes per block under a rule: one width for all its tiles.
 i64 block_rows_of(const TileRule& rule) {
+  if (rule.family == Family::wgmma) return wgmma_tile(rule.pin).max_width();
   for (const TileChoice& c : kPortableTiles) {
     if (c.pin == rule.pin) return c.tile.block_rows;
   }
@@ -147,8 +194,8 @@ int add_small_kernel(Plan& plan, KernelKind kind, std::string name, std::string 
   return add_kernel(plan, PlannedKernel{std::move(name), v, std::move(reason)});
 }
 
-/// A GEMM kernel of this problem; `label` tells tiles of one block width apart.
-Result<int> add_gemm_kernel(Plan& plan, KernelKind kind, const GemmTile& wanted, const std::string& label) {
+/// What every GEMM kernel of this problem has, whatever its tile.
+Variant gemm_variant(const Plan& plan, KernelKind kind) {
   const Problem& p = plan.problem;
   Variant v;
   v.kind = kind;
@@ -161,6 +208,24 @@ Result<int> add_gemm_kernel(Plan& plan, KernelKind kind, const GemmTile& wanted,
   if (kind != KernelKind::fc1) {  // it computes no activation: only the gating, which the layout depends on, is kept
     v.activation = is_gated(p.activation) ? Activation::silu : Activation::relu2;
   }
+  return v;
+}
+
+std::string gemm_name(KernelKind kind, std::string_view label) { return fmt::format("{}.{}", kind == KernelKind::fc1 ? "fc1" : "fc2", label); }
+
+/// A GEMM kernel of the wgmma family.
+Result<int> add_wgmma_kernel(Plan& plan, KernelKind kind, const TileRule& rule) {
+  Variant v = gemm_variant(plan, kind);
+  v.family = Family::wgmma;
+  Result<FittedWgmmaTile> fitted = fit_tile(wgmma_tile(rule.pin), v, plan.device);
+  if (!fitted) return fitted.error();
+  v.wgmma = fitted->tile;
+  return add_kernel(plan, PlannedKernel{gemm_name(kind, rule.pin), v, gemm_reason(v, fitted->changes)});
+}
+
+/// A GEMM kernel of the portable family; `label` tells tiles of one block width apart.
+Result<int> add_gemm_kernel(Plan& plan, KernelKind kind, const GemmTile& wanted, const std::string& label) {
+  Variant v = gemm_variant(plan, kind);
   std::string changes;
   if (kind == KernelKind::fc2_direct) {
     v.tile = wanted;
@@ -169,15 +234,14 @@ Result<int> add_gemm_kernel(Plan& plan, KernelKind kind, const GemmTile& wanted,
     if (!fitted) return fitted.error();
     v.tile = fitted->tile;
     changes = fitted->changes;
-    const i64 ctas = gemm_grid_x(v, plan.scratch.max_blocks);
+    const i64 ctas = gemm_grid_x(v, plan.scratch.max_blocks, plan.device.sms);
     if (ctas > kMaxGridX) {
       return unsupported("max_tokens {}: {} CTAs for {} blocks of routes exceed a grid's {} (cap the scratch, so that runs are cut "
                          "into chunks of tokens)",
                          plan.chunk_tokens, ctas, plan.scratch.max_blocks, kMaxGridX);
     }
   }
-  const std::string name = fmt::format("{}.{}", kind == KernelKind::fc1 ? "fc1" : "fc2", label);
-  return add_kernel(plan, PlannedKernel{name, v, gemm_reason(v, changes)});
+  return add_kernel(plan, PlannedKernel{gemm_name(kind, label), v, gemm_reason(v, changes)});
 }
 
 std::string label_of(const TileChoice& choice) {
@@ -196,11 +260,16 @@ Status add_buckets(Plan& plan, const Choices& choices) {
     bucket.last_tokens = rung.last_tokens;
     bucket.block_rows = static_cast<int>(block_rows_of(*rung.rule));
     bucket.direct = rung.direct;
+    bucket.parallel_route = !rung.direct && rung.first_tokens >= parallel_from(plan.problem.shape);
     Result<int> fc1 = 0, fc2 = 0;
     if (rung.direct) {
       fc1 = add_gemm_kernel(plan, KernelKind::fc1, direct_fc1_tile(plan.problem, plan.device), "direct");
       if (!fc1) return fc1.error();
       fc2 = add_gemm_kernel(plan, KernelKind::fc2_direct, direct_fc2_tile(plan.problem, plan.device), "direct");
+    } else if (rung.rule->family == Family::wgmma) {
+      fc1 = add_wgmma_kernel(plan, KernelKind::fc1, *rung.rule);
+      if (!fc1) return fc1.error();
+      fc2 = add_wgmma_kernel(plan, KernelKind::fc2, *rung.rule);
     } else {
       const TileChoice& first = choose_tile(plan.problem, plan.device, KernelKind::fc1, *rung.rule, rung.first_tokens);
       const TileChoice& second = choose_tile(plan.problem, plan.device, KernelKind::fc2, *rung.rule, rung.first_tokens);
@@ -212,7 +281,7 @@ Status add_buckets(Plan& plan, const Choices& choices) {
     bucket.fc1 = *fc1;
     bucket.fc2 = *fc2;
     bucket.reason = rung.direct ? std::string("one token: no routing and no combine kernel, FC2 takes all its experts in one K loop")
-                                : bucket_reason(plan.problem.shape, bucket, *rung.rule, choices.block != nullptr);
+                                : bucket_reason(plan.problem.shape, bucket, *rung.rule, rules_of(choices), choices.block != nullptr);
     plan.buckets.push_back(std::move(bucket));
   }
   return {};
@@ -226,6 +295,7 @@ struct RegionText {
 
 constexpr RegionText kRegions[kRegionCount] = {
     {Region::control, "control", "init .. always"},       {Region::counts, "counts", "route .. fc2"},
+    {Region::chunk_counts, "chunk_counts", "route"},
     {Region::sorted_pairs, "sorted_pairs", "route .. fc2"}, {Region::blocks, "blocks", "route .. fc2"},
     {Region::h_amax, "h_amax", "route .. fc2"},           {Region::h, "h", "fc1 .. fc2"},
     {Region::route_rows, "route_rows", "fc2 .. combine"},
@@ -251,6 +321,7 @@ const Bucket& Plan::bucket_for(i64 tokens) const {
 
 std::vector<int> Plan::launched_by(const Bucket& bucket) const {
   if (bucket.direct) return {bucket.fc1, bucket.fc2};
+  if (bucket.parallel_route) return {route_count, route_place, bucket.fc1, bucket.fc2, combine};
   return {route, bucket.fc1, bucket.fc2, combine};
 }
 
@@ -259,7 +330,11 @@ Result<Plan> make_plan(const Problem& problem, const DeviceSpec& device, const P
   if (Status s = check_device(device); !s) return s.error();
   Result<Pins> pins = parse_pins(options.pins);
   if (!pins) return pins.error();
-  const Choices choices{pins->block, !pins->no_direct};
+  const std::string obstacle = wgmma_obstacle(problem, device);
+  if (!obstacle.empty() && (!pins->portable || (pins->block != nullptr && pins->block->family == Family::wgmma))) {
+    return unsupported("pins {}: the {} family does not serve this: {}", fmt::join(options.pins, ", "), kWgmmaFamily, obstacle);
+  }
+  const Choices choices{pins->block, !pins->no_direct, pins->wgmma && obstacle.empty(), pins->portable};
   Result<i64> chunk = tokens_under_cap(problem, device, options.scratch_cap_bytes, choices);
   if (!chunk) return chunk.error();
 
@@ -280,12 +355,21 @@ Result<Plan> make_plan(const Problem& problem, const DeviceSpec& device, const P
       return unsupported("max_tokens {}: {} CTAs of the combine kernel exceed a grid's {}", plan.chunk_tokens, ctas, kMaxGridX);
     }
     const bool routed = plan.scratch.routed;
-    if (routed) plan.route = add_small_kernel(plan, KernelKind::route, "route", "one CTA sorts the routes by expert, for any m");
+    const std::vector<Rung> rungs = ladder(problem, device, plan.chunk_tokens, choices);
+    const auto is_parallel = [&](const Rung& rung) { return rung.first_tokens >= parallel_from(problem.shape); };
+    if (std::any_of(rungs.begin(), rungs.end(), [&](const Rung& r) { return !r.direct && !is_parallel(r); })) {
+      plan.route = add_small_kernel(plan, KernelKind::route, "route", "one CTA sorts the routes by expert");
+    }
+    if (std::any_of(rungs.begin(), rungs.end(), is_parallel)) {
+      plan.route_count = add_small_kernel(plan, KernelKind::route_count, "route_count",
+                                          fmt::format("from {} routes on: many CTAs count the routes of each expert", kParallelRoutePairs));
+      plan.route_place = add_small_kernel(plan, KernelKind::route_place, "route_place", "and place them");
+    }
     if (Status s = add_buckets(plan, choices); !s) return s.error();
     if (routed) plan.combine = add_small_kernel(plan, KernelKind::combine, "combine", "sums the routes of a token in fp32, in route order");
   }
   add_regions(plan);
-  plan.notes = plan_notes(plan);
+  plan.notes = plan_notes(plan, obstacle);
   if (pins->no_tail) {
     if (Status s = refuse_tails(plan); !s) return s.error();
   }

@@ -10,11 +10,44 @@ namespace w4moe {
 
 /// A block width and its place in the ladder: it serves token counts with at most this many routes per touched expert on average.
 struct TileRule {
-  std::string_view pin;          ///< "n16": the name of the block width
+  std::string_view pin;          ///< "n16", "w48": family and block width
   i64 max_average_routes = 0;    ///< 0: no upper end
+  Family family = Family::portable;
 };
 
 inline constexpr std::array<TileRule, 4> kPortableRules{{{"n8", 4}, {"n16", 14}, {"n32", 40}, {"n64", 0}}};
+
+/// The ladder where the wgmma family serves: it starts with the portable family's narrowest blocks. An expert's routes are cut
+/// into blocks of one size, so beyond 88 routes whichever of w128 and w144 leaves less of its last width empty takes turns.
+inline constexpr std::array<TileRule, 12> kWgmmaRules{{{"n8", 4},
+                                                      {"w24", 18, Family::wgmma},
+                                                      {"w48", 44, Family::wgmma},
+                                                      {"w96", 88, Family::wgmma},
+                                                      {"w128", 116, Family::wgmma},
+                                                      {"w144", 140, Family::wgmma},
+                                                      {"w128", 236, Family::wgmma},
+                                                      {"w144", 280, Family::wgmma},
+                                                      {"w128", 360, Family::wgmma},
+                                                      {"w144", 424, Family::wgmma},
+                                                      {"w128", 490, Family::wgmma},
+                                                      {"w144", 0, Family::wgmma}}};
+
+struct WgmmaChoice {
+  std::string_view pin;
+  WgmmaTile tile;
+};
+
+/// {widths, blocks_per_group, stage_units, stages, steps_per_group}. Measured on an H200: docs/benchmarks/prefill-notes.md.
+inline constexpr std::array<WgmmaChoice, 5> kWgmmaTiles{{
+    {"w24", WgmmaTile{{8, 16, 24}, 2, 4, 4, 2}},
+    {"w48", WgmmaTile{{24, 32, 48}, 2, 2, 6, 2}},
+    {"w96", WgmmaTile{{48, 64, 80, 96}, 2, 2, 4, 1}},
+    {"w128", WgmmaTile{{96, 112, 128}, 2, 2, 4, 1}},
+    {"w144", WgmmaTile{{128, 144}, 2, 2, 3, 1}},
+}};
+
+/// Fewest 16-row strips of both matrices for which the wgmma family's tiles are not mostly empty.
+inline constexpr i64 kWgmmaMinStrips = 16;
 
 /// What a tile has to suit besides the block width. Measured on an H200; docs/benchmarks/portable-notes.md has the figures.
 enum class TileUse {
@@ -61,6 +94,7 @@ inline constexpr std::array<TileChoice, 18> kPortableTiles{{
 }};
 
 inline constexpr std::string_view kPortableFamily = "portable";
+inline constexpr std::string_view kWgmmaFamily = "wgmma";
 
 /// FC2 with at most this many units of K counts as short.
 inline constexpr i64 kShortKUnits = 8;
@@ -74,6 +108,9 @@ inline constexpr GemmTile kDirectFc2Many{8, 1, 8, 1, 6, 1, 2};
 
 /// Fewest stages of tokens that still overlap loading with arithmetic.
 inline constexpr i32 kMinStages = 2;
+
+/// The same for the wgmma family, whose consumers free a stage only once they have the next.
+inline constexpr i32 kMinWgmmaStages = 3;
 
 /// Shared memory that the driver keeps for itself per resident CTA (compute capability 8.0 and later).
 inline constexpr i64 kReservedSharedBytesPerCta = 1024;

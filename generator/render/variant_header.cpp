@@ -71,8 +71,20 @@ std::string tile_text(const GemmTile& tile) {
                      block_rows, warps_rows, warps_k, strips_per_warp, units_per_warp, stages, min_ctas_per_sm);
 }
 
+std::string wgmma_text(const WgmmaTile& tile) {
+  const auto& [widths, blocks_per_group, stage_units, stages, steps_per_group] = tile;
+  return fmt::format(R"({{
+        .widths = {{{}}},
+        .blocks_per_group = {},
+        .stage_units = {},
+        .stages = {},
+        .steps_per_group = {},
+    }})",
+                     fmt::join(widths, ", "), blocks_per_group, stage_units, stages, steps_per_group);
+}
+
 std::string variant_text(const Variant& variant, std::string_view description) {
-  const auto& [kind, arch, hidden, intermediate, format, activation, dtype, tile] = variant;
+  const auto& [kind, arch, hidden, intermediate, format, activation, dtype, tile, family, wgmma] = variant;
   return fmt::format(R"(// {}
 #pragma once
 
@@ -89,25 +101,27 @@ inline constexpr Variant kVariant{{
     .activation = Activation::{},
     .dtype = DType::{},
     .tile = {},
+    .family = Family::{},
+    .wgmma = {},
 }};
 
 }}  // namespace w4moe
 )",
                      description, kind_name(kind), to_string(arch), hidden, intermediate, format_text(format),
-                     name_of(activation), name_of(dtype), tile_text(tile));
+                     name_of(activation), name_of(dtype), tile_text(tile), family_name(family), wgmma_text(wgmma));
 }
 
 std::string describe(const Variant& v) {
   std::string text = fmt::format("{} {}", kind_name(v.kind), to_string(v.arch));
   if (v.hidden > 0) text += fmt::format(", H {}", v.hidden);
   if (v.intermediate > 0) text += fmt::format(", I {}", v.intermediate);
-  if (v.kind == KernelKind::route) return text;
+  if (v.kind == KernelKind::route || v.kind == KernelKind::route_count || v.kind == KernelKind::route_place) return text;
   text += fmt::format(", {}", to_string(v.dtype));
   if (v.kind == KernelKind::combine) return text;
   text += fmt::format(", {}", to_string(v.format));
   if (v.kind == KernelKind::fc1) text += fmt::format(", {}", to_string(v.activation));
   if (v.is_gemm())
-    text += fmt::format(", blocks of {} rows, {} threads", v.block_rows(), v.threads());
+    text += fmt::format(", {} family, blocks of {} rows, {} threads", family_name(v.family), v.block_rows(), v.threads());
   return text;
 }
 
@@ -122,9 +136,13 @@ std::string_view kind_name(KernelKind kind) {
     case KernelKind::fc2_direct: return "fc2_direct";
     case KernelKind::pack: return "pack";
     case KernelKind::scan: return "scan";
+    case KernelKind::route_count: return "route_count";
+    case KernelKind::route_place: return "route_place";
   }
   return "?";
 }
+
+std::string_view family_name(Family family) { return family == Family::wgmma ? "wgmma" : "portable"; }
 
 KernelSource render(const Variant& variant) {
   KernelSource source;
@@ -132,7 +150,8 @@ KernelSource render(const Variant& variant) {
   source.description = describe(variant);
   source.entry_name = fmt::format("w4moe_{}", kind);
   source.variant_text = variant_text(variant, source.description);
-  source.entry_text = fmt::format("#include \"{}\"\n#include \"kernels/{}.cuh\"\n", kVariantHeaderName, kind);
+  source.entry_text =
+      fmt::format("#include \"{}\"\n#include \"kernels/{}{}.cuh\"\n", kVariantHeaderName, kind, variant.is_wgmma() ? "_wgmma" : "");
   return source;
 }
 

@@ -24,4 +24,7 @@ KernelSource render(const Variant& variant);
 /// "route", "fc1", "fc2", "combine", "pack", "scan": the file below kernels/, and the symbol less its "w4moe_".
 std::string_view kind_name(KernelKind kind);
 
+/// "portable", "wgmma".
+std::string_view family_name(Family family);
+
 }  // namespace w4moe

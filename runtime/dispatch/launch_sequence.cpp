@@ -60,6 +60,7 @@ RouteArgs route_args(const Pointers& p, const Bucket& bucket, const RunArgs& run
   a.counts = p.region<RouteCounts>(Region::counts);
   a.sorted_pairs = p.region<i32>(Region::sorted_pairs);
   a.blocks = p.region<RouteBlock>(Region::blocks);
+  a.chunk_counts = p.region<i32>(Region::chunk_counts);
   a.h_amax = p.region<u32>(Region::h_amax);
   return a;
 }
@@ -152,6 +153,7 @@ void Launch::set_args(const Args& value) {
 
 LaunchedKernels launched_kernels(const Plan& plan, const Bucket& bucket) {
   if (bucket.direct) return LaunchedKernels{{bucket.fc1, bucket.fc2}, 2};
+  if (bucket.parallel_route) return LaunchedKernels{{plan.route_count, plan.route_place, bucket.fc1, bucket.fc2, plan.combine}, 5};
   return LaunchedKernels{{plan.route, bucket.fc1, bucket.fc2, plan.combine}, 4};
 }
 
@@ -159,9 +161,11 @@ i64 grid_ctas(const Plan& plan, const Bucket& bucket, int index, i64 tokens) {
   const Variant& v = plan.kernels[static_cast<std::size_t>(index)].variant;
   switch (v.kind) {
     case KernelKind::fc1:
-    case KernelKind::fc2: return gemm_grid_x(v, launch_blocks(plan, bucket, tokens));
+    case KernelKind::fc2: return gemm_grid_x(v, launch_blocks(plan, bucket, tokens), plan.device.sms);
     case KernelKind::fc2_direct: return direct_grid_x(v);
     case KernelKind::combine: return combine_grid_x(plan.problem.shape.hidden, tokens);
+    case KernelKind::route_count:
+    case KernelKind::route_place: return RouteLayout{tokens, plan.problem.shape.topk, plan.problem.shape.experts, bucket.block_rows}.chunks();
     default: return 1;
   }
 }
@@ -178,7 +182,9 @@ LaunchSequence make_launches(const Plan& plan, const Bucket& bucket, const void*
     launch.shared_bytes = static_cast<u32>(kernel_shared_bytes(v, plan.problem.shape));
     launch.pdl = v.has_pdl();
     switch (v.kind) {
-      case KernelKind::route: launch.set_args(route_args(p, bucket, run)); break;
+      case KernelKind::route:
+      case KernelKind::route_count:
+      case KernelKind::route_place: launch.set_args(route_args(p, bucket, run)); break;
       case KernelKind::fc1: launch.set_args(fc1_args(p, bucket, run)); break;
       case KernelKind::fc2: launch.set_args(fc2_args(p, run)); break;
       case KernelKind::fc2_direct: launch.set_args(fc2_direct_args(p, run)); break;

@@ -26,7 +26,7 @@ struct Launch {
   void set_args(const Args& value);
 };
 
-/// Up to four launches, in stream order.
+/// Up to five launches, in stream order.
 class LaunchSequence {
  public:
   Launch& add() { return launches_[count_++]; }
@@ -36,13 +36,13 @@ class LaunchSequence {
   const Launch& operator[](std::size_t i) const { return launches_[i]; }
 
  private:
-  std::array<Launch, 4> launches_;
+  std::array<Launch, 5> launches_;
   std::size_t count_ = 0;
 };
 
 /// Indices into Plan::kernels of what a bucket launches, in order: Plan::launched_by without its allocation.
 struct LaunchedKernels {
-  std::array<int, 4> indices{};
+  std::array<int, 5> indices{};
   std::size_t count = 0;
 
   const int* begin() const { return indices.data(); }

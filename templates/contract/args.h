@@ -6,7 +6,7 @@
 namespace w4moe {
 
 /// Raised with every change of a struct below.
-inline constexpr u32 kArgsVersion = 1;
+inline constexpr u32 kArgsVersion = 2;
 
 struct RouteArgs {
   const void* ids = nullptr;      ///< device, [tokens][topk], row stride in elements below
@@ -21,6 +21,7 @@ struct RouteArgs {
   RouteCounts* counts = nullptr;
   i32* sorted_pairs = nullptr;    ///< [valid pairs] pair = token * topk + j, grouped by expert; the order inside an expert is free
   RouteBlock* blocks = nullptr;
+  i32* chunk_counts = nullptr;    ///< [chunks][experts], parallel routing only
   u32* h_amax = nullptr;          ///< cleared for every pair; null unless activations are fp16
 };
 

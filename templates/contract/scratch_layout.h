@@ -1,4 +1,4 @@
-// Scratch of the portable family: one control region, then the payload. The only place where its bytes are computed.
+// Scratch of a launch sequence: one control region, then the payload. The only place where its bytes are computed.
 #pragma once
 
 #include "contract/route_layout.h"
@@ -25,8 +25,8 @@ enum class KernelStatus : u32 {
   control_corrupt = 1,  ///< the control region did not hold what init_scratch wrote
 };
 
-enum class Region : u8 { control, counts, sorted_pairs, blocks, h_amax, h, route_rows };
-inline constexpr i32 kRegionCount = 7;
+enum class Region : u8 { control, counts, chunk_counts, sorted_pairs, blocks, h_amax, h, route_rows };
+inline constexpr i32 kRegionCount = 8;
 
 /// Results of the routing kernel that later kernels read first.
 struct RouteCounts {
@@ -42,6 +42,7 @@ struct RegionSpan {
 
 /// Scratch of one launch sequence with at most `shape.max_tokens` tokens and at most `max_blocks` blocks of routes (the largest
 /// RouteLayout::max_blocks() over the token buckets that the plan can pick).
+///  chunk_counts: [chunks][E] i32   parallel routing only
 ///  h:          [R][I padded to 8]  activated intermediates in expert-sorted order; bf16, or fp32 where activations are fp16
 ///  h_amax:     [R] u32             fp16 only: bits of the largest |h| of the row, from which FC2 scales the row
 ///  route_rows: [R][H]              weighted FC2 rows by pair; bf16, or fp32 where activations are fp16 (no overflow in between)
@@ -65,6 +66,7 @@ struct ScratchLayout {
     switch (r) {
       case Region::control: return kControlBytes;
       case Region::counts: return static_cast<i64>(sizeof(RouteCounts));
+      case Region::chunk_counts: return RouteLayout{shape.max_tokens, shape.topk, shape.experts, 8}.chunk_table_bytes();
       case Region::sorted_pairs: return rows * static_cast<i64>(sizeof(i32));
       case Region::blocks: return max_blocks * static_cast<i64>(sizeof(RouteBlock));
       case Region::h_amax: return dtype == DType::f16 ? rows * 4 : 0;

@@ -6,23 +6,32 @@
 #include "contract/layout_id.h"
 #include "contract/scratch_layout.h"
 #include "contract/tail_rule.h"
+#include "contract/wgmma_tile.h"
 
 namespace w4moe {
 
 enum class KernelKind : u8 {
-  route,    ///< ids -> blocks of routes by expert
+  route,    ///< ids -> blocks of routes by expert, one CTA
   fc1,      ///< tokens x W13 -> activation -> h
   fc2,      ///< h x W2 -> weighted route rows
   combine,  ///< route rows -> outputs, summed over top-k in fp32 in route order
   fc2_direct,  ///< one token: h x W2 of all its experts -> output
   pack,     ///< checkpoint tensors -> packed units
   scan,     ///< checkpoint scales -> exponent windows
+  route_count,  ///< parallel routing: ids -> routes per expert and chunk
+  route_place,  ///< parallel routing: those -> blocks and slots
+};
+
+/// Kernel families: sets of GEMM kernels that share one way of working. All read the same packed weights.
+enum class Family : u8 {
+  portable,  ///< mma.sync and cp.async, sm_80 and later
+  wgmma,     ///< sm_90a: weights as wgmma operands in registers
 };
 
 /// Instruction set of the target. The value is 10 x compute capability.
 enum class Arch : u16 { sm_80 = 800, sm_86 = 860, sm_89 = 890, sm_90a = 900, sm_100a = 1000, sm_103a = 1030, sm_120a = 1200, sm_121a = 1210 };
 
-/// How a GEMM kernel of the portable family cuts its work. A CTA computes `tile_rows()` packed rows for one block of routes.
+/// How a GEMM kernel of the portable family cuts its work (the wgmma family's: wgmma_tile.h). A CTA computes `tile_rows()` packed rows for one block of routes.
 struct GemmTile {
   i32 block_rows = 8;        ///< routes (n) per block: 8, 16, 32 or 64
   i32 warps_rows = 4;        ///< warps side by side along packed rows
@@ -80,7 +89,9 @@ struct Variant {
   QuantFormat format{};
   Activation activation = Activation::silu;
   DType dtype = DType::bf16;
-  GemmTile tile{};       ///< GEMM kernels only
+  GemmTile tile{};       ///< GEMM kernels of the portable family
+  Family family = Family::portable;
+  WgmmaTile wgmma{};     ///< GEMM kernels of the wgmma family
 
   constexpr bool operator==(const Variant&) const = default;
 
@@ -95,38 +106,48 @@ struct Variant {
   }
   W4MOE_HD constexpr MatrixLayout matrix() const { return kind == KernelKind::fc2 || kind == KernelKind::fc2_direct ? weights().fc2() : weights().fc1(); }
 
-  W4MOE_HD constexpr i64 tile_strips() const { return tile.tile_strips(); }
+  W4MOE_HD constexpr bool is_wgmma() const { return family == Family::wgmma; }
+
+  W4MOE_HD constexpr i64 tile_strips() const { return is_wgmma() ? wgmma.tile_strips() : tile.tile_strips(); }
   W4MOE_HD constexpr i64 tile_rows() const { return tile_strips() * kStripRows; }
 
   /// Routes a block holds at most.
-  W4MOE_HD constexpr i32 block_rows() const { return tile.block_rows; }
+  W4MOE_HD constexpr i32 block_rows() const { return is_wgmma() ? wgmma.max_width() : tile.block_rows; }
 
   /// Tiles along the packed rows of one block of routes.
   W4MOE_HD constexpr i64 row_tiles() const { return ceil_div(matrix().strips(), tile_strips()); }
   /// Strips that the last row tile holds: tile_strips() where the rows have no tail.
   W4MOE_HD constexpr i64 last_tile_strips() const { return matrix().strips() - (row_tiles() - 1) * tile_strips(); }
 
-  W4MOE_HD constexpr i32 min_ctas_per_sm() const { return is_gemm() ? tile.min_ctas_per_sm : 1; }
+  W4MOE_HD constexpr i32 min_ctas_per_sm() const { return is_gemm() && !is_wgmma() ? tile.min_ctas_per_sm : 1; }
 
   W4MOE_HD constexpr i32 threads() const {
     switch (kind) {
-      case KernelKind::route: return 1024;
+      case KernelKind::route:
+      case KernelKind::route_count:
+      case KernelKind::route_place: return 1024;
       case KernelKind::fc1:
       case KernelKind::fc2:
-      case KernelKind::fc2_direct: return tile.threads();
+      case KernelKind::fc2_direct: return is_wgmma() ? wgmma.threads() : tile.threads();
       default: return 256;
     }
   }
   /// Dynamic shared memory of FC1 and FC2; that of the other kernels depends on run-time sizes (route_shared_bytes, direct_shared_bytes).
   W4MOE_HD constexpr i64 shared_bytes() const {
     if (kind != KernelKind::fc1 && kind != KernelKind::fc2) return 0;
-    return tile.shared_bytes();
+    return is_wgmma() ? wgmma.shared_bytes(UnitLayout{format}.unit_bytes()) : tile.shared_bytes();
   }
 };
 
-/// CTAs of a GEMM kernel for at most `blocks` blocks of routes: row tiles of one block are neighbours, so that they share its
-/// tokens in L2. CTA x works on row tile x % row_tiles of block x / row_tiles.
-W4MOE_HD constexpr i64 gemm_grid_x(const Variant& v, i64 blocks) { return v.row_tiles() * blocks; }
+/// Work items of a GEMM kernel for at most `blocks` blocks of routes: item i is row tile i % row_tiles of block i / row_tiles, so
+/// that neighbours share a block's tokens in L2.
+W4MOE_HD constexpr i64 gemm_items(const Variant& v, i64 blocks) { return v.row_tiles() * blocks; }
+
+/// CTAs of that kernel on a device of `sms` multiprocessors: one per item in the portable family; the wgmma family is
+/// persistent, CTA x takes items x, x + grid, ...
+W4MOE_HD constexpr i64 gemm_grid_x(const Variant& v, i64 blocks, i64 sms) {
+  return v.is_wgmma() ? min_of(gemm_items(v, blocks), sms) : gemm_items(v, blocks);
+}
 
 inline constexpr i64 kCombineThreads = 256;
 
@@ -140,13 +161,15 @@ W4MOE_HD constexpr i64 direct_shared_bytes(const Variant& v, i64 topk) {
 }
 W4MOE_HD constexpr i64 direct_grid_x(const Variant& v) { return v.matrix().strips(); }
 
-/// Dynamic shared memory of the routing kernel: a count and a first slot per expert, and two partial sums per warp.
+/// Dynamic shared memory of the routing kernels: a count and a first slot per expert, and two partial sums per warp.
 W4MOE_HD constexpr i64 route_shared_bytes(i64 experts) { return (2 * experts + 2 * kLanes) * 4; }
 
 /// Dynamic shared memory of a launch of `v` for a layer of this shape.
 W4MOE_HD constexpr i64 kernel_shared_bytes(const Variant& v, const Shape& shape) {
   switch (v.kind) {
-    case KernelKind::route: return route_shared_bytes(shape.experts);
+    case KernelKind::route:
+    case KernelKind::route_count:
+    case KernelKind::route_place: return route_shared_bytes(shape.experts);
     case KernelKind::fc2_direct: return direct_shared_bytes(v, shape.topk);
     default: return v.shared_bytes();
   }
@@ -155,6 +178,11 @@ W4MOE_HD constexpr i64 kernel_shared_bytes(const Variant& v, const Shape& shape)
 /// MXFP4 in fp16, wide exponents and INT4: the scale multiplies the fp32 partial sums of its group instead of the weight.
 W4MOE_HD constexpr bool scales_on_accumulator(const QuantFormat& f, DType dtype) {
   return f.is_int4() || f.wide_exponent || (f.is_mxfp4() && dtype == DType::f16);
+}
+
+/// Whether the wgmma family serves a format: bf16, and scales that go on the weight.
+W4MOE_HD constexpr bool wgmma_serves(const QuantFormat& f, DType dtype) {
+  return dtype == DType::bf16 && (f.is_int4() || !scales_on_accumulator(f, dtype));
 }
 
 }  // namespace w4moe

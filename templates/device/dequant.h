@@ -42,6 +42,23 @@ W4MOE_INLINE void load_unit(UnitRegisters<F>& r, const u8* unit) {
                      unit + layout.pair_zero_offset_bytes(lane / 4));
 }
 
+/// Reads one unit from shared memory; each lane its own 16 bytes of codes and the scales of its row pair.
+template <QuantFormat F>
+W4MOE_INLINE void load_shared_unit(UnitRegisters<F>& r, const u8* unit) {
+  constexpr UnitLayout layout{F};
+  const i32 lane = ops::lane_index();
+  const ops::U32x4 codes = ops::load_shared_x4(unit + lane * kLaneCodeBytes);
+  const u32* scales = reinterpret_cast<const u32*>(unit + layout.pair_scale_offset_bytes(lane / 4));
+#pragma unroll
+  for (i32 i = 0; i < UnitRegisters<F>::kScaleWords; ++i) r.scale[i] = scales[i];
+  if constexpr (F.has_zero_point) {
+    const u8* zeros = unit + layout.pair_zero_offset_bytes(lane / 4);
+    r.zero = layout.zero_bytes_per_pair() == 4 ? *reinterpret_cast<const u32*>(zeros) : *reinterpret_cast<const u16*>(zeros);
+  }
+#pragma unroll
+  for (i32 i = 0; i < 4; ++i) r.code[i] = codes.v[i];
+}
+
 /// Moves raw FP4 registers from their bf16 places (value * 2^-126) to fp16 places (value * 2^-14).
 W4MOE_INLINE u32 fp4_to_f16_places(u32 r) { return (r & 0x80008000u) | ((r << 3) & 0x0e000e00u); }
 
@@ -91,6 +108,16 @@ W4MOE_INLINE void dequantise_step(const UnitRegisters<F>& u, u32 (&a)[4]) {
       for (i32 i = 0; i < 4; ++i) a[i] = ops::mul2<T>(a[i], kLift);
     }
   }
+}
+
+/// INT4 scales of rows g (low) and g + 8 (high) as a pair of T for the 32 K of steps 2 p and 2 p + 1; converted with one rounding
+/// where the checkpoint's scale type is not T.
+template <QuantFormat F, DType T>
+W4MOE_INLINE u32 int4_scale_pair(const UnitRegisters<F>& u, u32 p) {
+  const u32 word = u.scale[UnitRegisters<F>::kScaleWords == 2 ? p : 0];
+  constexpr DType kStored = F.scale == ScaleType::bf16 ? DType::bf16 : DType::f16;
+  if constexpr (kStored == T) return word;
+  return ops::pack2<T>(ops::unpack_lo<kStored>(word), ops::unpack_hi<kStored>(word));
 }
 
 /// fp32 factor of row g + 8 * half for the 32 K of steps 2 p and 2 p + 1, where scales go on the accumulator.

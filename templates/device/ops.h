@@ -27,6 +27,23 @@
 //   bits_of(float), float_of(u32)
 //   atomic_add_shared(p, v), atomic_add(p, v)       return the old value
 //   atomic_max(p, v), atomic_min(p, v), atomic_or(p, v)   u32 in global memory, result unused
+//
+// sm_90a only:
+//   barrier_of<Id, Threads>()                       named barrier Id (1..15) of Threads threads
+//   async_barrier_init(b, arrivals), async_barrier_init_fence()   mbarriers, 8 bytes in shared memory; the fence before first use
+//   async_barrier_expect(b, bytes)                  arrives, and holds the phase until `bytes` more have been copied
+//   async_barrier_arrive(b), async_barrier_wait(b, parity)
+//   copy_bulk(dst, src, bytes, b)                   bytes % 16 == 0, both ends 16-byte aligned; counts on b as it lands
+//   copy_arrive(b)                                  arrives on b once all copy16_async of this thread so far have landed
+//   fence_async_shared()                            what this thread sees in shared memory, wgmma sees too
+//   store_matrix_x4_transposed(row, r0, r1, r2, r3) stmatrix: lane l gives the address of row l % 8 of 8x8 matrix l / 8; a lane
+//                                                   holds column lane / 4, rows 2 (lane % 4) .. of each
+//   wgmma_tokens(tile)                              operand B: rows of 64 K (128 bytes), swizzled in groups of eight rows;
+//                                                   adding 2 moves 16 K on
+//   WgmmaRs<T, N>::add(d, a, tokens)                starts d[64xN] += a[64x16] tokens[16xN]; d and a are not touched until waited for
+//   wgmma_fence(), wgmma_commit(), wgmma_wait<N>()  before the first of a group; closes a group; until at most N groups are open
+//   registers_increase<N>(), registers_decrease<N>()   a warpgroup's registers per thread
+//
 //   grid_wait(), grid_launch_next()                 programmatic dependent launch: wait for the grid before; let the next one start
 #pragma once
 

@@ -154,12 +154,12 @@ W4MOE_INLINE float unpack_hi(u32 v) {
 
 W4MOE_INLINE float exp2_fast(float x) {
   float d;
-  asm("ex2.approx.f32 %0, %1;" : "=f"(d) : "f"(x));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(d) : "f"(x));
   return d;
 }
 W4MOE_INLINE float reciprocal_fast(float x) {
   float d;
-  asm("rcp.approx.f32 %0, %1;" : "=f"(d) : "f"(x));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(d) : "f"(x));
   return d;
 }
 W4MOE_INLINE float tanh_precise(float x) { return tanhf(x); }
@@ -171,6 +171,60 @@ W4MOE_INLINE void atomic_max(u32* p, u32 v) { atomicMax(p, v); }
 W4MOE_INLINE void atomic_min(u32* p, u32 v) { atomicMin(p, v); }
 W4MOE_INLINE void atomic_or(u32* p, u32 v) { atomicOr(p, v); }
 
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+template <i32 Id, i32 Threads>
+W4MOE_INLINE void barrier_of() { asm volatile("bar.sync %0, %1;" :: "n"(Id), "n"(Threads) : "memory"); }
+
+W4MOE_INLINE void async_barrier_init(u64* b, i32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(b)), "r"(arrivals) : "memory");
+}
+W4MOE_INLINE void async_barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+W4MOE_INLINE void async_barrier_expect(u64* b, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(shared_address(b)), "r"(bytes) : "memory");
+}
+W4MOE_INLINE void async_barrier_arrive(u64* b) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(b)) : "memory");
+}
+W4MOE_INLINE bool async_barrier_test(u64* b, u32 parity) {
+  u32 done;
+  asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+               : "=r"(done) : "r"(shared_address(b)), "r"(parity) : "memory");
+  return done != 0;
+}
+W4MOE_INLINE void async_barrier_wait(u64* b, u32 parity) {
+  while (!async_barrier_test(b, parity)) {
+  }
+}
+
+W4MOE_INLINE void copy_bulk(void* dst, const void* src, u32 bytes, u64* b) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               :: "r"(shared_address(dst)), "l"(src), "r"(bytes), "r"(shared_address(b)) : "memory");
+}
+W4MOE_INLINE void copy_arrive(u64* b) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(shared_address(b)) : "memory");
+}
+W4MOE_INLINE void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+W4MOE_INLINE void store_matrix_x4_transposed(SharedAddress row, u32 r0, u32 r1, u32 r2, u32 r3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+               :: "r"(row), "r"(r0), "r"(r1), "r"(r2), "r"(r3) : "memory");
+}
+
+W4MOE_INLINE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+W4MOE_INLINE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <i32 N>
+W4MOE_INLINE void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory"); }
+/// Start / 16, 1024 / 16 bytes between groups of eight rows, swizzle of 128 bytes.
+W4MOE_INLINE u64 wgmma_tokens(const void* tile) {
+  return static_cast<u64>((shared_address(tile) & 0x3ffffu) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
+}
+
+template <i32 N>
+W4MOE_INLINE void registers_increase() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
+template <i32 N>
+W4MOE_INLINE void registers_decrease() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
+#endif
+
 #if __CUDA_ARCH__ >= 900
 W4MOE_INLINE void grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 W4MOE_INLINE void grid_launch_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
@@ -180,3 +234,7 @@ W4MOE_INLINE void grid_launch_next() {}
 #endif
 
 }  // namespace w4moe::ops
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#include "device/ops_wgmma_ptx.h"
+#endif

@@ -10,17 +10,21 @@ template <Variant V>
 struct Combine {
   static constexpr DType kRows = V.dtype == DType::f16 ? DType::f32 : V.dtype;
 
-  static W4MOE_INLINE void add_vector(const u8* from, float (&sum)[8]) {
-    if constexpr (kRows == DType::f32) {
-      const float* v = reinterpret_cast<const float*>(from);
+  static constexpr i32 kVectors = kRows == DType::f32 ? 2 : 1;  ///< 16-byte loads of one row
+  static constexpr i32 kTogether = 8;                           ///< routes whose rows are under way at a time
+
+  struct RowVector {
+    ops::U32x4 v[kVectors];
+  };
+
+  static W4MOE_INLINE void add_vector(const RowVector& row, float (&sum)[8]) {
 #pragma unroll
-      for (i32 i = 0; i < 8; ++i) sum[i] += v[i];
-    } else {
-      const ops::U32x4 v = *reinterpret_cast<const ops::U32x4*>(from);
-#pragma unroll
-      for (i32 i = 0; i < 4; ++i) {
-        sum[2 * i] += ops::unpack_lo<kRows>(v.v[i]);
-        sum[2 * i + 1] += ops::unpack_hi<kRows>(v.v[i]);
+    for (i32 i = 0; i < 8; ++i) {
+      if constexpr (kRows == DType::f32) {
+        sum[i] += ops::float_of(row.v[i / 4].v[i % 4]);
+      } else {
+        const u32 pair = row.v[0].v[i / 2];
+        sum[i] += (i & 1) == 0 ? ops::unpack_lo<kRows>(pair) : ops::unpack_hi<kRows>(pair);
       }
     }
   }
@@ -41,9 +45,26 @@ struct Combine {
     } else {
       const i64 row_bytes = ScratchLayout{Shape{a.hidden, 0, 1, 1, 1}, V.dtype, 0}.route_row_bytes();
       const u8* rows = static_cast<const u8*>(a.route_rows) + token * a.topk * row_bytes + column * dtype_bytes(kRows);
-#pragma unroll 4
-      for (i32 j = 0; j < a.topk; ++j) {
-        if (expert_of_pair(a.ids, a.id_type, a.ids_row_stride_elems, token, j, a.experts) >= 0) add_vector(rows + j * row_bytes, sum);
+      for (i32 first = 0; first < a.topk; first += kTogether) {
+        // All ids before all rows before all sums: two latencies in all, not two per route. Sums in route order.
+        bool valid[kTogether];
+#pragma unroll
+        for (i32 j = 0; j < kTogether; ++j) {
+          valid[j] = first + j < a.topk &&
+                     expert_of_pair(a.ids, a.id_type, a.ids_row_stride_elems, token, first + j, a.experts) >= 0;
+        }
+        RowVector row[kTogether];
+#pragma unroll
+        for (i32 j = 0; j < kTogether; ++j) {
+#pragma unroll
+          for (i32 i = 0; i < kVectors; ++i) {
+            row[j].v[i] = valid[j] ? *reinterpret_cast<const ops::U32x4*>(rows + (first + j) * row_bytes + i * 16) : ops::U32x4{};
+          }
+        }
+#pragma unroll
+        for (i32 j = 0; j < kTogether; ++j) {
+          if (valid[j]) add_vector(row[j], sum);
+        }
       }
     }
     u8* out = static_cast<u8*>(a.out) + token * a.out_row_stride_elems * 2;

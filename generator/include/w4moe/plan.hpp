@@ -24,6 +24,7 @@ struct Bucket {
   int block_rows = 8;
   int fc1 = -1;          ///< index into Plan::kernels
   int fc2 = -1;
+  bool parallel_route = false;  ///< enough routes for two parallel routing kernels instead of the one-CTA kernel
   bool direct = false;   ///< one token: FC1 reads the ids, fc2 is an fc2_direct kernel, no route and no combine launch
   std::string reason;    ///< why these, and why not the others
 };
@@ -38,7 +39,7 @@ struct PlannedRegion {
 
 /// Restrictions and wishes of the caller; part of the plan's identity.
 struct PlanOptions {
-  std::vector<std::string> pins;   ///< see known_pins(): "portable", "no-portable", "n16", "no-direct", "no-tail", ...
+  std::vector<std::string> pins;   ///< see known_pins(): "portable", "no-wgmma", "n16", "w48", "no-direct", "no-tail", ...
   i64 scratch_cap_bytes = 0;       ///< 0: none. Otherwise runs are cut into chunks of tokens whose scratch stays below it.
 };
 
@@ -48,7 +49,9 @@ struct Plan {
   DeviceSpec device;
   PlanOptions options;
   std::vector<PlannedKernel> kernels;
-  int route = -1;        ///< index into kernels; -1 where every bucket is direct
+  int route = -1;        ///< index into kernels; -1 where no bucket launches it
+  int route_count = -1;
+  int route_place = -1;
   int combine = -1;
   std::vector<Bucket> buckets;
   std::vector<PlannedRegion> regions;

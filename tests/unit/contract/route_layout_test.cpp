@@ -1,6 +1,8 @@
 // How many blocks m tokens can need: the formula against every routing there is.
 #include <algorithm>
 
+#include <set>
+
 #include "contract/route_layout.h"
 #include "contract/variant.h"
 #include "tests/support/catch.hpp"
@@ -73,7 +75,7 @@ TEST_CASE("variant: the grid covers every strip of every block once, and its sha
           REQUIRE((v.row_tiles() - 1) * v.tile.tile_strips() < v.matrix().strips());
           REQUIRE(v.last_tile_strips() >= 1);
           REQUIRE(v.last_tile_strips() <= v.tile.tile_strips());
-          REQUIRE(gemm_grid_x(v, 7) == 7 * v.row_tiles());
+          REQUIRE(gemm_grid_x(v, 7, 132) == 7 * v.row_tiles());
           const GemmTile& t = v.tile;
           REQUIRE(t.row_table_offset_bytes() >= t.pipeline_bytes());
           REQUIRE(t.row_table_offset_bytes() >= t.partial_bytes());
@@ -87,6 +89,67 @@ TEST_CASE("variant: the grid covers every strip of every block once, and its sha
   CHECK(combine_grid_x(2880, 5) == 5 * combine_ctas_per_token(2880));
   CHECK(combine_ctas_per_token(2048) == 1);
   CHECK(combine_ctas_per_token(2056) == 2);
+}
+
+TEST_CASE("route layout: an expert's blocks are even, no more of them than full blocks would be, and cover its routes") {
+  for (const i32 block_rows : {8, 16, 24, 48, 64, 96, 128, 144}) {
+    for (i32 rows = 0; rows <= 700; ++rows) {
+      const i32 even = even_block_rows(rows, block_rows);
+      REQUIRE(even % 8 == 0);
+      REQUIRE(even <= block_rows);
+      REQUIRE(ceil_div(rows, even) <= ceil_div(rows, block_rows));
+      if (rows > block_rows) REQUIRE(even < ceil_div(rows, ceil_div(rows, block_rows)) + 8);  // no more than rounding to 8 adds
+    }
+  }
+}
+
+TEST_CASE("route layout: the chunks of parallel routing cover all pairs and stay few") {
+  for (const i64 topk : {1, 3, 8, 32}) {
+    for (const i64 tokens : {0, 1, 63, 64, 300, 1024, 8192, 270000}) {
+      const RouteLayout r{tokens, topk, 64, 8};
+      REQUIRE(r.chunks() <= kMaxRouteChunks);
+      REQUIRE(r.chunks() * r.chunk_pairs() >= r.pairs());
+      if (r.pairs() > 0) REQUIRE((r.chunks() - 1) * r.chunk_pairs() < r.pairs());  // none is empty
+      REQUIRE(r.chunk_table_bytes() == (r.is_parallel() ? r.chunks() * 64 * 4 : 0));
+    }
+  }
+}
+
+TEST_CASE("wgmma tile: widths, shared memory regions in order, every vector of a unit in a place of its own") {
+  const WgmmaTile t{{48, 64, 96}, 2, 2, 4, 1};
+  CHECK(t.width_count() == 3);
+  CHECK(t.max_width() == 96);
+  CHECK(t.width_for(1) == 48);
+  CHECK(t.width_for(49) == 64);
+  CHECK(t.width_for(96) == 96);
+  for (const i64 unit : {544, 576, 608}) {
+    CHECK(t.weights_offset_bytes(0, unit) == t.tokens_offset_bytes(t.stages));
+    CHECK(t.staging_offset_bytes(unit) >= t.weights_offset_bytes(t.stages, unit));
+    CHECK(t.tables_offset_bytes(unit) >= t.staging_offset_bytes(unit) + t.consumer_warps() * t.staging_warp_bytes());
+    CHECK(t.barriers_offset_bytes(unit) == t.tables_offset_bytes(unit) + kWgmmaTables * t.table_bytes());
+    CHECK(t.barriers_offset_bytes(unit) % 8 == 0);
+  }
+  CHECK(t.token_unit_bytes() % kSwizzleAtomBytes == 0);
+  std::set<i64> places;
+  for (i64 row = 0; row < t.max_width(); ++row) {
+    for (i64 vector = 0; vector < 8; ++vector) {
+      const i64 at = t.token_vector_offset_bytes(row, vector);
+      CHECK((at % 16 == 0 && at >= row * kSwizzleRowBytes && at < (row + 1) * kSwizzleRowBytes));
+      places.insert(at);
+    }
+  }
+  CHECK(places.size() == 96 * 8);
+  Variant v;
+  v.kind = KernelKind::fc1;
+  v.hidden = 1024;
+  v.intermediate = 1000;
+  v.family = Family::wgmma;
+  v.wgmma = t;
+  CHECK(v.block_rows() == 96);
+  CHECK(v.row_tiles() == ceil_div(2000, 256));
+  CHECK(gemm_items(v, 100) == 800);
+  CHECK(gemm_grid_x(v, 100, 132) == 132);  // persistent
+  CHECK(gemm_grid_x(v, 1, 132) == 8);
 }
 
 }  // namespace w4moe

@@ -38,21 +38,26 @@ TEST_CASE("plan: every m has exactly one bucket, in order and without gaps") {
   for (const i64 experts : {1, 2, 7, 128, 160}) {
     for (const i64 topk : {1, 4, 8, 32}) {
       for (const i64 max_tokens : {1, 2, 3, 31, 64, 300, 2500}) {
-        const Plan plan = plan_of(problem_of(512, 256, experts, topk, max_tokens));
-        i64 next = 1;
-        int rows = 0;
-        for (const Bucket& b : plan.buckets) {
-          REQUIRE(b.first_tokens == next);
-          REQUIRE(b.last_tokens >= b.first_tokens);
-          REQUIRE(b.block_rows >= rows);  // wider blocks for more routes
-          rows = b.block_rows;
-          next = b.last_tokens + 1;
-        }
-        REQUIRE(next == max_tokens + 1);
-        for (i64 m = 1; m <= max_tokens; ++m) {
-          const Bucket& b = plan.bucket_for(m);
-          REQUIRE(b.first_tokens <= m);
-          REQUIRE(b.last_tokens >= m);
+        for (const bool portable : {false, true}) {
+          const Plan plan = plan_of(problem_of(512, 256, experts, topk, max_tokens),
+                                    {portable ? std::vector<std::string>{"portable"} : std::vector<std::string>{}, 0});
+          i64 next = 1;
+          int rows = 0;
+          for (const Bucket& b : plan.buckets) {
+            REQUIRE(b.first_tokens == next);
+            REQUIRE(b.last_tokens >= b.first_tokens);
+            if (portable) REQUIRE(b.block_rows >= rows);  // wider blocks for more routes
+            rows = b.block_rows;
+            REQUIRE(b.parallel_route == (b.first_tokens * topk >= kParallelRoutePairs));
+            REQUIRE(b.parallel_route == (b.last_tokens * topk >= kParallelRoutePairs));
+            next = b.last_tokens + 1;
+          }
+          REQUIRE(next == max_tokens + 1);
+          for (i64 m = 1; m <= max_tokens; ++m) {
+            const Bucket& b = plan.bucket_for(m);
+            REQUIRE(b.first_tokens <= m);
+            REQUIRE(b.last_tokens >= m);
+          }
         }
       }
     }
@@ -62,7 +67,7 @@ TEST_CASE("plan: every m has exactly one bucket, in order and without gaps") {
 TEST_CASE("plan: the bucket follows the average routes per touched expert") {
   for (const i64 experts : {1, 5, 16, 160}) {
     for (const i64 topk : {1, 3, 8}) {
-      const Plan plan = plan_of(problem_of(512, 256, experts, topk, 1200));
+      const Plan plan = plan_of(problem_of(512, 256, experts, topk, 1200), {{"portable"}, 0});
       for (i64 m = 1; m <= 1200; ++m) {
         const i64 routes = m * topk;
         const double average = static_cast<double>(routes) / static_cast<double>(std::min(routes, experts));
@@ -76,19 +81,21 @@ TEST_CASE("plan: the bucket follows the average routes per touched expert") {
 TEST_CASE("plan: kernels of a bucket are those of its block width, and each is planned once") {
   const Plan plan = plan_of(problem_of(2880, 2880, 128, 4, 8192, "mxfp4", Activation::swiglu_oai));
   CHECK(plan.buckets.front().direct);
-  std::set<int> used{plan.route, plan.combine};
-  for (const Bucket& b : plan.buckets) used.insert({b.fc1, b.fc2});
+  std::set<int> used;
+  for (const Bucket& b : plan.buckets) {
+    for (const int index : plan.launched_by(b)) used.insert(index);
+  }
   CHECK(plan.kernels.size() == used.size());  // nothing is planned that no bucket runs
   std::set<std::string> names;
   for (const PlannedKernel& k : plan.kernels) CHECK(names.insert(k.name).second);
   for (const Bucket& b : plan.buckets) {
     for (const int index : {b.fc1, b.fc2}) {
       REQUIRE(index >= 0);
-      CHECK(plan.kernels[index].variant.tile.block_rows == b.block_rows);
+      CHECK(plan.kernels[index].variant.block_rows() == b.block_rows);
     }
     CHECK(plan.kernels[b.fc1].variant.kind == KernelKind::fc1);
     CHECK(plan.kernels[b.fc2].variant.kind == (b.direct ? KernelKind::fc2_direct : KernelKind::fc2));
-    CHECK(plan.launched_by(b).size() == (b.direct ? 2u : 4u));
+    CHECK(plan.launched_by(b).size() == (b.direct ? 2u : b.parallel_route ? 5u : 4u));
   }
   CHECK(plan.kernels[plan.route].variant.kind == KernelKind::route);
   CHECK(plan.kernels[plan.combine].variant.kind == KernelKind::combine);
@@ -144,7 +151,7 @@ TEST_CASE("R12: every planned kernel fits its device, for wide layers and small 
         for (const PlannedKernel& k : plan.kernels) {
           const GemmTile& t = k.variant.tile;
           REQUIRE(k.variant.shared_bytes() <= d.shared_optin_bytes);
-          if (k.variant.kind != KernelKind::fc1 && k.variant.kind != KernelKind::fc2) continue;
+          if ((k.variant.kind != KernelKind::fc1 && k.variant.kind != KernelKind::fc2) || k.variant.is_wgmma()) continue;
           REQUIRE(t.min_ctas_per_sm * (t.shared_bytes() + kReservedSharedBytesPerCta) <= d.shared_per_sm_bytes);
           REQUIRE(t.min_ctas_per_sm * t.threads() <= d.max_threads_per_sm);
           REQUIRE(t.stages >= kMinStages);
@@ -181,6 +188,45 @@ TEST_CASE("R12: a device with less shared memory gets fewer stages, units, rows,
   CHECK(refusal(p, {}, d).find("device small: 4096 bytes of shared memory per CTA do not hold a tile of") == 0);
 }
 
+TEST_CASE("plan: the wgmma family takes over where experts have more than a few routes") {
+  const Plan plan = plan_of(problem_of(2880, 2880, 32, 4, 8192, "mxfp4"));
+  const auto name = [&](i64 m) { return plan.kernels[plan.bucket_for(m).fc1].name; };
+  for (const auto& [average, kernel] : {std::pair<i64, const char*>{4, "fc1.n8"}, {5, "fc1.w24"}, {18, "fc1.w24"}, {19, "fc1.w48"},
+                                        {45, "fc1.w96"}, {89, "fc1.w128"}, {128, "fc1.w144"}, {192, "fc1.w128"}, {256, "fc1.w144"},
+                                        {384, "fc1.w144"}, {450, "fc1.w128"}, {1000, "fc1.w144"}}) {
+    INFO(average);
+    CHECK(name(average * 8) == kernel);  // top-k 4 over 32 experts
+  }
+  for (const TileRule& rule : kWgmmaRules) {
+    const auto has = [&](const auto& c) { return c.pin == rule.pin; };
+    CHECK((rule.family == Family::wgmma) == std::any_of(kWgmmaTiles.begin(), kWgmmaTiles.end(), has));
+  }
+  for (const PlannedKernel& k : plan.kernels) {
+    if (!k.variant.is_wgmma()) continue;
+    CHECK(k.variant.shared_bytes() <= kHopper.shared_optin_bytes);
+    CHECK(k.variant.wgmma.stages >= kMinWgmmaStages);
+  }
+}
+
+TEST_CASE("plan: the wgmma family is left out where it cannot serve, and the notes say why") {
+  const auto notes = [](const Problem& p, const DeviceSpec& d = kHopper) {
+    const Plan plan = plan_of(p, {}, d);
+    for (const PlannedKernel& k : plan.kernels) CHECK_FALSE(k.variant.is_wgmma());
+    return plan.notes.front();
+  };
+  const Problem p = problem_of(2048, 1024, 16, 8, 1024);
+  CHECK(notes(p, named_device(Arch::sm_80)) == "family wgmma does not serve this: it needs sm_90a, not sm_80");
+  CHECK(notes(p, named_device(Arch::sm_100a)) == "family wgmma does not serve this: it needs sm_90a, not sm_100a");
+  Problem half = p;
+  half.dtype = DType::f16;
+  CHECK(notes(half).find("it needs bf16 and scales that go on the weight, not f16") != std::string::npos);
+  CHECK(notes(problem_of(128, 1024, 16, 8, 1024)).find("its tiles are 256 rows high, a matrix has 128") != std::string::npos);
+  CHECK(refusal(p, {{"wgmma"}, 0}, named_device(Arch::sm_89)) == "pins wgmma: the wgmma family does not serve this: it needs sm_90a, not sm_89");
+  CHECK(refusal(half, {{"w48"}, 0}).find("pins w48: the wgmma family does not serve this: it needs bf16") == 0);
+  CHECK(refusal(p, {{"wgmma"}, 0}) == "accepted");
+  for (const PlannedKernel& k : plan_of(p, {{"wgmma"}, 0}).kernels) CHECK(k.variant.is_wgmma() == (k.variant.kind == KernelKind::fc1 || k.variant.kind == KernelKind::fc2));
+}
+
 TEST_CASE("plan: a tile is not taller than its matrix") {
   const Plan plan = plan_of(problem_of(64, 32, 4, 2, 512));
   for (const PlannedKernel& k : plan.kernels) {
@@ -212,12 +258,12 @@ TEST_CASE("O04: reasons name a tail, and the pin no-tail turns it into an error"
 
 TEST_CASE("plan: notes state the padding of each projection in bytes and percent") {
   const Plan whole = plan_of(problem_of(4096, 256, 16, 8, 32, "nvfp4"));
-  CHECK(whole.notes[1] == "fc1 weights: 18874368 bytes packed, 0 of them padding (0.00 % over the checkpoint's 18874368)");
+  CHECK(whole.notes[0] == "fc1 weights: 18874368 bytes packed, 0 of them padding (0.00 % over the checkpoint's 18874368)");
   const Plan ragged = plan_of(problem_of(4096, 80, 512, 10, 33, "nvfp4"));
   // FC2: K 80 is stored as two units of 64.
   CHECK(ragged.notes[2] == "fc2 weights: 150994944 bytes packed, 56623104 of them padding (60.00 % over the checkpoint's 94371840)");
   const Plan repeated = plan_of(problem_of(4096, 256, 16, 8, 32, "int4:g128"));
-  CHECK(repeated.notes[1].find("padding and repeated scales") != std::string::npos);
+  CHECK(repeated.notes[0].find("padding and repeated scales") != std::string::npos);
 }
 
 TEST_CASE("plan: pins restrict, unknown and contradicting ones are refused") {
@@ -233,9 +279,11 @@ TEST_CASE("plan: pins restrict, unknown and contradicting ones are refused") {
     CHECK(plan.buckets[0].reason.find("pinned to " + pin) == 0);
   }
   CHECK(plan_json(plan_of(p, {{"portable"}, 0})) != plan_json(plan_of(p)));  // part of the plan's identity
-  CHECK(plan_of(p, {{"portable"}, 0}).required_bytes() == plan_of(p).required_bytes());
-  CHECK(refusal(p, {{"n12"}, 0}) == "pin 'n12' is unknown (accepted: portable, no-portable, n8, n16, n32, n64, no-direct, no-tail)");
-  CHECK(refusal(p, {{"no-portable"}, 0}) == "pin 'no-portable': no kernel family is left (families: portable)");
+  CHECK(plan_json(plan_of(p, {{"no-wgmma"}, 0})) != plan_json(plan_of(p, {{"portable"}, 0})));
+  CHECK(refusal(p, {{"n12"}, 0}) == "pin 'n12' is unknown (accepted: portable, no-portable, wgmma, no-wgmma, n8, n16, n32, n64, w24, w48, w96, w128, w144, no-direct, "
+        "no-tail)");
+  CHECK(refusal(p, {{"no-portable", "no-wgmma"}, 0}) == "pins no-portable, no-wgmma: no kernel family is left (families: portable, wgmma)");
+  CHECK(refusal(p, {{"n8", "wgmma"}, 0}) == "pins n8, wgmma: 'n8' is a block width of a family that another pin forbids");
   CHECK(refusal(p, {{"n8", "n16"}, 0}) == "pins 'n8' and 'n16' contradict each other: one block width serves every m");
   CHECK(refusal(p, {{"n8", "n8"}, 0}) == "accepted");
 }
