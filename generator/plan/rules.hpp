@@ -19,7 +19,7 @@ inline constexpr std::array<TileRule, 4> kPortableRules{{{"n8", 4}, {"n16", 14},
 
 /// The ladder where the wgmma family serves: it starts with the portable family's narrowest blocks. An expert's routes are cut
 /// into blocks of one size, so beyond 88 routes whichever of w128 and w144 leaves less of its last width empty takes turns.
-inline constexpr std::array<TileRule, 12> kWgmmaRules{{{"n8", 4},
+inline constexpr std::array<TileRule, 12> kWgmmaRules{{{"n8", 2},
                                                       {"w24", 18, Family::wgmma},
                                                       {"w48", 44, Family::wgmma},
                                                       {"w96", 88, Family::wgmma},

@@ -62,7 +62,11 @@ DeviceBuffer::~DeviceBuffer() {
 Status DeviceBuffer::upload(const void* from, i64 bytes, i64 offset_bytes) const {
   if (Status s = check_range(bytes, offset_bytes, bytes_); !s) return s;
   if (bytes == 0) return {};
-  return check(*table_, table_->memcpy_htod(pointer_ + static_cast<u64>(offset_bytes), from, static_cast<std::size_t>(bytes)), "cuMemcpyHtoD");
+  if (Status s = check(*table_, table_->memcpy_htod(pointer_ + static_cast<u64>(offset_bytes), from, static_cast<std::size_t>(bytes)), "cuMemcpyHtoD"); !s) {
+    return s;
+  }
+  // From pageable memory the call returns once the bytes are staged: they may land after work that a non-blocking stream starts next.
+  return check(*table_, table_->stream_synchronize(nullptr), "cuStreamSynchronize");
 }
 
 Status DeviceBuffer::download(void* to, i64 bytes, i64 offset_bytes) const {

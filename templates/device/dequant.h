@@ -110,16 +110,6 @@ W4MOE_INLINE void dequantise_step(const UnitRegisters<F>& u, u32 (&a)[4]) {
   }
 }
 
-/// INT4 scales of rows g (low) and g + 8 (high) as a pair of T for the 32 K of steps 2 p and 2 p + 1; converted with one rounding
-/// where the checkpoint's scale type is not T.
-template <QuantFormat F, DType T>
-W4MOE_INLINE u32 int4_scale_pair(const UnitRegisters<F>& u, u32 p) {
-  const u32 word = u.scale[UnitRegisters<F>::kScaleWords == 2 ? p : 0];
-  constexpr DType kStored = F.scale == ScaleType::bf16 ? DType::bf16 : DType::f16;
-  if constexpr (kStored == T) return word;
-  return ops::pack2<T>(ops::unpack_lo<kStored>(word), ops::unpack_hi<kStored>(word));
-}
-
 /// fp32 factor of row g + 8 * half for the 32 K of steps 2 p and 2 p + 1, where scales go on the accumulator.
 template <QuantFormat F, DType T>
 W4MOE_INLINE float accumulator_scale(const UnitRegisters<F>& u, u32 p, u32 half) {

@@ -7,19 +7,6 @@
 
 namespace w4moe {
 
-/// Register-A fragment of one k16 step with the scale already on the weight. INT4 rounds code * scale once to T; FP4 is exact.
-template <QuantFormat F, DType T, i32 Step>
-W4MOE_INLINE void scaled_step(const UnitRegisters<F>& u, u32 (&a)[4]) {
-  dequantise_step<F, T, Step>(u, a);
-  if constexpr (F.is_int4()) {
-    const u32 pair = int4_scale_pair<F, T>(u, Step / 2);
-    const u32 row_g = ops::broadcast_lo(pair);
-    const u32 row_g8 = ops::broadcast_hi(pair);
-#pragma unroll
-    for (i32 i = 0; i < 4; ++i) a[i] = ops::mul2<T>(a[i], (i & 1) == 0 ? row_g : row_g8);
-  }
-}
-
 template <Variant V, i32 Width>
 struct WgmmaConsumer {
   static constexpr WgmmaTile kTile = V.wgmma;
@@ -76,7 +63,7 @@ struct WgmmaConsumer {
   template <i32 Step>
   static W4MOE_INLINE void unpack_step(const Units (&u)[kBlocks], u32 (&to)[kBlocks][kGroup][4]) {
 #pragma unroll
-    for (i32 b = 0; b < kBlocks; ++b) scaled_step<V.format, V.dtype, Step>(u[b], to[b][Step % kGroup]);
+    for (i32 b = 0; b < kBlocks; ++b) dequantise_step<V.format, V.dtype, Step>(u[b], to[b][Step % kGroup]);
   }
 
   /// Unpacks group Q of a unit: k16 steps Q * kGroup and on.

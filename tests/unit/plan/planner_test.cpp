@@ -191,7 +191,7 @@ TEST_CASE("R12: a device with less shared memory gets fewer stages, units, rows,
 TEST_CASE("plan: the wgmma family takes over where experts have more than a few routes") {
   const Plan plan = plan_of(problem_of(2880, 2880, 32, 4, 8192, "mxfp4"));
   const auto name = [&](i64 m) { return plan.kernels[plan.bucket_for(m).fc1].name; };
-  for (const auto& [average, kernel] : {std::pair<i64, const char*>{4, "fc1.n8"}, {5, "fc1.w24"}, {18, "fc1.w24"}, {19, "fc1.w48"},
+  for (const auto& [average, kernel] : {std::pair<i64, const char*>{2, "fc1.n8"}, {3, "fc1.w24"}, {18, "fc1.w24"}, {19, "fc1.w48"},
                                         {45, "fc1.w96"}, {89, "fc1.w128"}, {128, "fc1.w144"}, {192, "fc1.w128"}, {256, "fc1.w144"},
                                         {384, "fc1.w144"}, {450, "fc1.w128"}, {1000, "fc1.w144"}}) {
     INFO(average);
@@ -220,6 +220,7 @@ TEST_CASE("plan: the wgmma family is left out where it cannot serve, and the not
   Problem half = p;
   half.dtype = DType::f16;
   CHECK(notes(half).find("it needs bf16 and scales that go on the weight, not f16") != std::string::npos);
+  CHECK(notes(problem_of(2048, 1024, 16, 8, 1024, "int4:g32")).find("not bf16 with int4:g32") != std::string::npos);
   CHECK(notes(problem_of(128, 1024, 16, 8, 1024)).find("its tiles are 256 rows high, a matrix has 128") != std::string::npos);
   CHECK(refusal(p, {{"wgmma"}, 0}, named_device(Arch::sm_89)) == "pins wgmma: the wgmma family does not serve this: it needs sm_90a, not sm_89");
   CHECK(refusal(half, {{"w48"}, 0}).find("pins w48: the wgmma family does not serve this: it needs bf16") == 0);
