@@ -1,5 +1,6 @@
 // Every kernel of the matrix compiles without a word from the compiler, fits its target and its budget, and exports what its
 // variant says. Compile times are printed, not asserted: they are the machine's.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -20,7 +21,7 @@ using test::NamedKernel;
 
 namespace {
 
-constexpr int kThreads = 2;
+const int kThreads = std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
 /// Registers are handed out in steps of eight per thread; a change of one step is not news.
 constexpr int kRegisterSlack = 8;
 
@@ -120,10 +121,12 @@ void check_matrix(Arch arch, std::size_t part = 0, std::size_t parts = 1) {
 W4MOE_MATRIX_CASE("sm_80", Arch::sm_80);
 W4MOE_MATRIX_CASE("sm_86", Arch::sm_86);
 W4MOE_MATRIX_CASE("sm_89", Arch::sm_89);
-W4MOE_MATRIX_CASE("sm_90a, part 1", Arch::sm_90a, 0, 4);
-W4MOE_MATRIX_CASE("sm_90a, part 2", Arch::sm_90a, 1, 4);
-W4MOE_MATRIX_CASE("sm_90a, part 3", Arch::sm_90a, 2, 4);
-W4MOE_MATRIX_CASE("sm_90a, part 4", Arch::sm_90a, 3, 4);
+W4MOE_MATRIX_CASE("sm_90a, part 1", Arch::sm_90a, 0, 6);
+W4MOE_MATRIX_CASE("sm_90a, part 2", Arch::sm_90a, 1, 6);
+W4MOE_MATRIX_CASE("sm_90a, part 3", Arch::sm_90a, 2, 6);
+W4MOE_MATRIX_CASE("sm_90a, part 4", Arch::sm_90a, 3, 6);
+W4MOE_MATRIX_CASE("sm_90a, part 5", Arch::sm_90a, 4, 6);
+W4MOE_MATRIX_CASE("sm_90a, part 6", Arch::sm_90a, 5, 6);
 W4MOE_MATRIX_CASE("sm_100a", Arch::sm_100a);
 W4MOE_MATRIX_CASE("sm_103a", Arch::sm_103a);
 W4MOE_MATRIX_CASE("sm_120a", Arch::sm_120a);
@@ -148,11 +151,16 @@ TEST_CASE("the matrix holds every kernel kind, format, dtype, activation and blo
     if (v.kind != KernelKind::fc1) continue;
     seen.insert(std::string(to_string(v.activation)));
     seen.insert(std::string(to_string(v.dtype)) + (v.format.is_int4() ? " int4" : v.format.is_nvfp4() ? " nvfp4" : v.format.wide_exponent ? " wide" : " mxfp4"));
-    widths.insert(v.tile.block_rows);
+    if (!v.is_wgmma()) widths.insert(v.tile.block_rows);
   }
-  for (const char* kind : {"route", "fc1", "fc2", "combine", "pack", "scan"}) CHECK(seen.count(kind) == 1);
+  for (const char* kind : {"route", "route_count", "route_place", "fc1", "fc2", "combine", "pack", "scan"}) CHECK(seen.count(kind) == 1);
   for (int i = 0; i < kActivationCount; ++i) CHECK(seen.count(std::string(to_string(static_cast<Activation>(i)))) == 1);
   for (const char* dtype : {"bf16", "f16"})
     for (const char* format : {" int4", " nvfp4", " wide", " mxfp4"}) CHECK(seen.count(std::string(dtype) + format) == 1);
   CHECK(widths == std::set<int>{8, 16, 32, 64});
+  std::set<int> wgmma_widths;
+  for (const NamedKernel& kernel : test::matrix_of(Arch::sm_90a)) {
+    if (kernel.variant.is_wgmma()) wgmma_widths.insert(kernel.variant.block_rows());
+  }
+  CHECK(wgmma_widths == std::set<int>{24, 48, 96, 128, 144});
 }

@@ -38,6 +38,12 @@ std::vector<PlannedCase> full_cases(Arch arch) {
     }
   }
   cases.push_back({make_problem(kGptOss, "mxfp4", Activation::swiglu_oai, DType::bf16), arch});
+  if (arch == Arch::sm_90a) {
+    cases.push_back({make_problem(kQwen3, "mxfp4", Activation::silu, DType::bf16), arch, {"wgmma"}});
+    cases.push_back({make_problem(kQwen3, "nvfp4", Activation::silu, DType::bf16), arch, {"wgmma"}});
+    cases.push_back({make_problem(kGptOss, "mxfp4", Activation::swiglu_oai, DType::bf16), arch, {"wgmma"}});
+    cases.push_back({make_problem(kWide, "nvfp4", Activation::relu2, DType::bf16), arch, {"w48"}});
+  }
   for (int i = 0; i < kActivationCount; ++i) {
     const auto activation = static_cast<Activation>(i);
     cases.push_back({make_problem(kWide, "nvfp4", activation, i % 2 == 0 ? DType::bf16 : DType::f16), arch, {"n8"}});
@@ -66,7 +72,7 @@ std::vector<NamedKernel> planned_kernels(const std::vector<PlannedCase>& cases) 
     const DeviceSpec device = named_device(c.arch);
     std::vector<PlanOptions> options;
     for (const std::string& width : c.widths) options.push_back(PlanOptions{{width}, 0});
-    if (options.empty()) options.emplace_back();
+    if (options.empty()) options.push_back(PlanOptions{{"portable"}, 0});
     for (const PlanOptions& o : options) {
       const Result<Plan> plan = make_plan(c.problem, device, o);
       INFO(c.problem.name << " on " << device.name << ": " << (plan ? "" : plan.error().message));
