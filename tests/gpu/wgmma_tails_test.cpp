@@ -85,3 +85,23 @@ TEST_CASE("wgmma tails: MXFP4, relu2, bit for bit") { check_format(kMxfp4, Activ
 TEST_CASE("wgmma tails: NVFP4, relu2, bit for bit") { check_format(kNvfp4, Activation::relu2, true); }
 TEST_CASE("wgmma tails: MXFP4, swiglu_oai with biases") { check_format(kMxfp4, Activation::swiglu_oai, false, true); }
 TEST_CASE("wgmma tails: NVFP4, silu") { check_format(kNvfp4, Activation::silu, false); }
+
+// What compute-sanitizer's tools run: every tile once, with several of its widths.
+TEST_CASE("S18, T3: each tile of the wgmma family", "[sanitize]") {
+  W4MOE_NEED_GPU(gpu);
+  Engine engine = gpu_must(Engine::create(gpu_engine_options()));
+  if (gpu_must(engine.device()).arch != Arch::sm_90a) W4MOE_SKIP("the wgmma family needs sm_90a");
+  for (const QuantFormat& format : {kMxfp4, kNvfp4}) {
+    for (const WgmmaChoice& choice : kWgmmaTiles) {
+      Problem problem = small_problem(256, 160, 3, format, Activation::silu);
+      problem.shape.max_tokens = 150;
+      PlanOptions options;
+      options.pins = {std::string(choice.pin)};
+      const DeviceLayer layer(*gpu.table, engine, problem, options);
+      const DeviceInputs inputs(*gpu.table, problem, 150);
+      std::vector<double> fp64(inputs.download().size());
+      gpu_must(reference_fp64(problem, layer.host.source, inputs.host.inputs, fp64));
+      CHECK(compare_outputs(problem.dtype, layer.run(inputs), fp64, problem.shape.hidden).worst_row_rmse <= contract_relative_rmse(problem.dtype));
+    }
+  }
+}
