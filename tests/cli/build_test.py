@@ -112,7 +112,7 @@ class Build(support.CliTest):
         self.assertIn("for gpt-oss-120b, tokens ", out)
 
     def test_a_layer_that_is_not_served_does_not_keep_the_others(self):
-        self.write("shapes.json", manifest(dict(SMALL, pins=["no-portable"], name="refused"), {"model": "seed-case", "max_tokens": 8}))
+        self.write("shapes.json", manifest(dict(SMALL, pins=["no-portable", "no-wgmma"], name="refused"), {"model": "seed-case", "max_tokens": 8}))
         dry = self.json("build", "--manifest", "shapes.json", "--dry-run", code=3)
         self.assertEqual([(f["problem"], f["where"]) for f in dry["failures"]], [("refused", "/problems/0")])
         self.assertGreater(len(dry["kernels"]), 0)

@@ -75,7 +75,8 @@ class Plan(support.CliTest):
         self.refused("plan", *support.TINY, "--arch", "sm_80,sm_90a", code=2, words=["--arch"])
 
     def test_what_is_not_served_exits_4(self):
-        self.refused("plan", *support.TINY, "--pin", "no-portable", code=4, words=["no-portable"])
+        self.refused("plan", *support.TINY, "--pin", "no-portable", "--pin", "no-wgmma", code=4, words=["no-portable", "no-wgmma"])
+        self.refused("plan", *support.TINY, "--pin", "wgmma", "--arch", "sm_80", code=4, words=["wgmma", "sm_90a", "sm_80"])
         self.refused("plan", *support.TINY, "--arch", "sm_42", code=4, words=["sm_42", "sm_90a"])
 
 

@@ -65,7 +65,7 @@ class Streams(support.CliTest):
     def test_O01_stdout_is_one_document_whatever_else_is_said(self):
         os.mkdir(self.path("open"))
         os.chmod(self.path("open"), 0o777)
-        self.write("shapes.json", manifest(SMALL, dict(SMALL, name="refused", pins=["no-portable"])))
+        self.write("shapes.json", manifest(SMALL, dict(SMALL, name="refused", pins=["no-portable", "no-wgmma"])))
         out, err = self.cli("build", "--manifest", "shapes.json", "--dry-run", "--cache-dir", "open", "--json", "-vv", code=3)
         document = json.loads(out)
         self.assertTrue(document["warnings"] and document["failures"])

@@ -98,6 +98,7 @@ LayerResult run_layer(const LayerCase& c) {
   LayerResult result;
   PlanOptions options;
   options.pins = c.pins;
+  if (c.tile) options.pins.push_back("portable");
   Problem problem = c.problem;
   problem.shape.max_tokens = c.tokens;
   LayerCase at = c;

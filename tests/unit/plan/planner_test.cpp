@@ -264,7 +264,7 @@ TEST_CASE("plan: notes state the padding of each projection in bytes and percent
   // FC2: K 80 is stored as two units of 64.
   CHECK(ragged.notes[2] == "fc2 weights: 150994944 bytes packed, 56623104 of them padding (60.00 % over the checkpoint's 94371840)");
   const Plan repeated = plan_of(problem_of(4096, 256, 16, 8, 32, "int4:g128"));
-  CHECK(repeated.notes[0].find("padding and repeated scales") != std::string::npos);
+  CHECK(repeated.notes[1].find("padding and repeated scales") != std::string::npos);
 }
 
 TEST_CASE("plan: pins restrict, unknown and contradicting ones are refused") {
@@ -349,9 +349,9 @@ TEST_CASE("plan: invalid problems and devices are refused before anything is dec
 
 TEST_CASE("plan: a grid that CUDA cannot launch is refused, not wrapped") {
   const Problem p = problem_of(65536, 262144, 8, 32, kMaxTokens);
-  const std::string message = refusal(p);
+  const std::string message = refusal(p, {{"portable"}, 0});
   CHECK(message.find("exceed a grid's 2147483647") != std::string::npos);
-  CHECK(refusal(p, {{}, i64{1} << 40}) == "accepted");  // chunks of tokens keep every launch small
+  CHECK(refusal(p, {{"portable"}, i64{1} << 40}) == "accepted");  // chunks of tokens keep every launch small
 }
 
 }  // namespace w4moe

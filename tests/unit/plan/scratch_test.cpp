@@ -36,7 +36,7 @@ TEST_CASE("P2: the seed's case takes 8 MiB or less, where the seed took 94.94 an
   CHECK(seed_fixed == 31491908);
   CHECK(test::seed_arena_bytes(caps, {64}) == 99553972);
   const i64 ours = bytes_of(seed_case());
-  CHECK(ours == 6886912);
+  CHECK(ours == 6886656);
   CHECK(ours <= 8388608);
   CHECK(ours < seed_fixed / 4);
 }

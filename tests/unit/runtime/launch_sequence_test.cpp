@@ -68,13 +68,17 @@ TEST_CASE("launches: grids cover every block that any routing of the tokens can 
     }
     const Variant& fc1 = plan.kernels[static_cast<std::size_t>(bucket.fc1)].variant;
     const Variant& fc2 = plan.kernels[static_cast<std::size_t>(bucket.fc2)].variant;
-    const i64 tiles1 = (2 * 128 + fc1.tile.tile_rows() - 1) / fc1.tile.tile_rows();
-    const i64 tiles2 = (256 + fc2.tile.tile_rows() - 1) / fc2.tile.tile_rows();
+    const auto ctas = [&](const Variant& v) {  // 256 packed rows in both matrices; persistent kernels have a CTA per SM at most
+      const i64 items = most * ((256 + v.tile_rows() - 1) / v.tile_rows());
+      return static_cast<u64>(v.is_wgmma() ? std::min<i64>(items, plan.device.sms) : items);
+    };
     INFO("tokens " << tokens);
-    CHECK(launches[0].grid_x == 1);
-    CHECK(launches[1].grid_x == static_cast<u64>(most * tiles1));
-    CHECK(launches[2].grid_x == static_cast<u64>(most * tiles2));
-    CHECK(launches[3].grid_x == static_cast<u64>(tokens));  // 256 columns are one CTA of 256 threads x 8
+    REQUIRE(launches.size() == (pairs >= 2048 ? 5 : 4));
+    const std::size_t gemm = launches.size() - 3;
+    for (std::size_t i = 0; i < gemm; ++i) CHECK(launches[i].grid_x == (gemm == 1 ? 1u : static_cast<u64>(std::min<i64>(64, (pairs + 1023) / 1024))));
+    CHECK(launches[gemm].grid_x == ctas(fc1));
+    CHECK(launches[gemm + 1].grid_x == ctas(fc2));
+    CHECK(launches[gemm + 2].grid_x == static_cast<u64>(tokens));  // 256 columns are one CTA of 256 threads x 8
   }
 }
 
