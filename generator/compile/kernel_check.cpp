@@ -17,7 +17,8 @@ std::uint64_t args_bytes(KernelKind kind) {
     case KernelKind::route:
     case KernelKind::route_count:
     case KernelKind::route_place: return sizeof(RouteArgs);
-    case KernelKind::fc1: return sizeof(Fc1Args);
+    case KernelKind::fc1:
+    case KernelKind::fc1_direct: return sizeof(Fc1Args);
     case KernelKind::fc2: return sizeof(Fc2Args);
     case KernelKind::fc2_direct: return sizeof(Fc2DirectArgs);
     case KernelKind::combine: return sizeof(CombineArgs);

@@ -43,6 +43,10 @@ std::string gemm_reason(const Variant& v, const std::string& changes) {
   if (v.kind == KernelKind::fc2_direct) {
     return fmt::format("{} rows x one token in {} warps, {} units in flight per warp", kStripRows, v.tile.warps(), v.tile.units_per_warp);
   }
+  if (v.kind == KernelKind::fc1_direct) {
+    return fmt::format("{} rows x one token in {} warps, {} of them for each 16 rows, {} units in flight per warp", v.tile_rows(),
+                       v.tile.warps(), v.tile.warps_k, v.tile.units_per_warp);
+  }
   std::string text;
   if (v.is_wgmma()) {
     const auto* widths = v.wgmma.widths;

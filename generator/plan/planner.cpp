@@ -51,13 +51,16 @@ i64 last_tokens_of(const TileRule& rule, const Shape& shape) {
 /// Whether a single token can be served by the direct kernels.
 bool serves_direct(const Problem& problem, const DeviceSpec& device) {
   Variant v;
-  v.kind = KernelKind::fc2_direct;
   v.hidden = problem.shape.hidden;
   v.intermediate = problem.shape.intermediate;
   v.format = problem.format;
   v.activation = problem.activation;
-  v.tile = direct_fc2_tile(problem, device);
-  return problem.dtype == DType::bf16 && direct_shared_bytes(v, problem.shape.topk) <= device.shared_optin_bytes;
+  for (const DirectChoice& choice : {direct_fc1_tile(problem, device), direct_fc2_tile(problem, device)}) {
+    v.kind = choice.kind;
+    v.tile = choice.tile;
+    if (v.is_direct() && direct_shared_bytes(v, problem.shape.topk) > device.shared_optin_bytes) return false;
+  }
+  return problem.dtype == DType::bf16;
 }
 
 /// Why the wgmma family cannot serve a problem on a device; "" where it can.
@@ -205,13 +208,13 @@ Variant gemm_variant(const Plan& plan, KernelKind kind) {
   v.format = p.format;
   v.dtype = p.dtype;
   v.activation = p.activation;
-  if (kind != KernelKind::fc1) {  // it computes no activation: only the gating, which the layout depends on, is kept
+  if (kind != KernelKind::fc1 && kind != KernelKind::fc1_direct) {  // it computes no activation: only the gating, which the layout depends on, is kept
     v.activation = is_gated(p.activation) ? Activation::silu : Activation::relu2;
   }
   return v;
 }
 
-std::string gemm_name(KernelKind kind, std::string_view label) { return fmt::format("{}.{}", kind == KernelKind::fc1 ? "fc1" : "fc2", label); }
+std::string gemm_name(KernelKind kind, std::string_view label) { return fmt::format("{}.{}", kind == KernelKind::fc1 || kind == KernelKind::fc1_direct ? "fc1" : "fc2", label); }
 
 /// A GEMM kernel of the wgmma family.
 Result<int> add_wgmma_kernel(Plan& plan, KernelKind kind, const TileRule& rule) {
@@ -227,7 +230,7 @@ Result<int> add_wgmma_kernel(Plan& plan, KernelKind kind, const TileRule& rule) 
 Result<int> add_gemm_kernel(Plan& plan, KernelKind kind, const GemmTile& wanted, const std::string& label) {
   Variant v = gemm_variant(plan, kind);
   std::string changes;
-  if (kind == KernelKind::fc2_direct) {
+  if (v.is_direct()) {
     v.tile = wanted;
   } else {
     Result<FittedTile> fitted = fit_tile(wanted, v.matrix(), plan.device);
@@ -263,9 +266,11 @@ Status add_buckets(Plan& plan, const Choices& choices) {
     bucket.parallel_route = !rung.direct && rung.first_tokens >= parallel_from(plan.problem.shape);
     Result<int> fc1 = 0, fc2 = 0;
     if (rung.direct) {
-      fc1 = add_gemm_kernel(plan, KernelKind::fc1, direct_fc1_tile(plan.problem, plan.device), "direct");
+      const DirectChoice first = direct_fc1_tile(plan.problem, plan.device);
+      const DirectChoice second = direct_fc2_tile(plan.problem, plan.device);
+      fc1 = add_gemm_kernel(plan, first.kind, first.tile, "direct");
       if (!fc1) return fc1.error();
-      fc2 = add_gemm_kernel(plan, KernelKind::fc2_direct, direct_fc2_tile(plan.problem, plan.device), "direct");
+      fc2 = add_gemm_kernel(plan, second.kind, second.tile, "direct");
     } else if (rung.rule->family == Family::wgmma) {
       fc1 = add_wgmma_kernel(plan, KernelKind::fc1, *rung.rule);
       if (!fc1) return fc1.error();
@@ -280,7 +285,7 @@ Status add_buckets(Plan& plan, const Choices& choices) {
     if (!fc2) return fc2.error();
     bucket.fc1 = *fc1;
     bucket.fc2 = *fc2;
-    bucket.reason = rung.direct ? std::string("one token: no routing and no combine kernel, FC2 takes all its experts in one K loop")
+    bucket.reason = rung.direct ? std::string("one token: no routing and no combine kernel, FC2 takes all its experts at once")
                                 : bucket_reason(plan.problem.shape, bucket, *rung.rule, rules_of(choices), choices.block != nullptr);
     plan.buckets.push_back(std::move(bucket));
   }

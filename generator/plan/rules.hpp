@@ -99,12 +99,19 @@ inline constexpr std::string_view kWgmmaFamily = "wgmma";
 /// FC2 with at most this many units of K counts as short.
 inline constexpr i64 kShortKUnits = 8;
 
-/// A direct launch (one token) has a CTA per 64 packed rows and route in FC1, and per 16 hidden columns in FC2.
+/// A direct launch (one token). FC1 of few strips with a long K takes the direct kernel, whose warps share the K of a strip:
+/// {.., strips, warps per strip, .., units under way, .., CTAs per SM}. Otherwise a CTA of the portable kernel per 64 packed rows
+/// and route.
+inline constexpr i64 kDirectFc1LongKUnits = 64;
+inline constexpr GemmTile kDirectFc1OneStrip{8, 1, 8, 1, 6, 1, 2};
+inline constexpr GemmTile kDirectFc1TwoStrips{8, 2, 4, 1, 6, 1, 2};
 inline constexpr GemmTile kDirectFc1Few{8, 2, 4, 1, 2, 3, 3};
 inline constexpr GemmTile kDirectFc1Many{8, 4, 1, 1, 8, 3, 3};
 inline constexpr GemmTile kDirectFc1Most{8, 2, 2, 1, 4, 4, 4};
-inline constexpr GemmTile kDirectFc2Few{8, 1, 16, 1, 6, 1, 1};
-inline constexpr GemmTile kDirectFc2Many{8, 1, 8, 1, 6, 1, 2};
+/// FC2: a CTA per 16 hidden columns, as many CTAs per SM as put all of them there at once, up to four.
+inline constexpr GemmTile kDirectFc2Two{8, 1, 16, 1, 2, 1, 2};
+inline constexpr GemmTile kDirectFc2Three{8, 1, 8, 1, 3, 1, 3};
+inline constexpr GemmTile kDirectFc2Four{8, 1, 8, 1, 2, 1, 4};
 
 /// Fewest stages of tokens that still overlap loading with arithmetic.
 inline constexpr i32 kMinStages = 2;

@@ -66,14 +66,24 @@ i64 next_tile_change(const Problem& problem, const DeviceSpec& device, KernelKin
   return change > tokens ? change : kNever;
 }
 
-GemmTile direct_fc1_tile(const Problem& problem, const DeviceSpec& device) {
-  const i64 ctas = ceil_div(matrix_of(problem, KernelKind::fc1).strips(), kDirectFc1Many.tile_strips()) * problem.shape.topk;
-  if (ctas >= 4 * device.sms) return kDirectFc1Most;
-  return ctas >= 2 * device.sms && tile_class(problem) != TileClass::other ? kDirectFc1Many : kDirectFc1Few;
+DirectChoice direct_fc1_tile(const Problem& problem, const DeviceSpec& device) {
+  const MatrixLayout matrix = matrix_of(problem, KernelKind::fc1);
+  const i64 strips = matrix.strips() * problem.shape.topk;
+  const i64 slots = static_cast<i64>(kDirectFc1OneStrip.min_ctas_per_sm) * device.sms;
+  if (matrix.k_units() >= kDirectFc1LongKUnits && strips <= kDirectFc1TwoStrips.warps_rows * slots) {
+    return {KernelKind::fc1_direct, strips <= slots ? kDirectFc1OneStrip : kDirectFc1TwoStrips};
+  }
+  const i64 ctas = ceil_div(matrix.strips(), kDirectFc1Many.tile_strips()) * problem.shape.topk;
+  if (ctas >= 4 * device.sms) return {KernelKind::fc1, kDirectFc1Most};
+  return {KernelKind::fc1, ctas >= 2 * device.sms && tile_class(problem) != TileClass::other ? kDirectFc1Many : kDirectFc1Few};
 }
 
-GemmTile direct_fc2_tile(const Problem& problem, const DeviceSpec& device) {
-  return 2 * matrix_of(problem, KernelKind::fc2).strips() >= 5 * device.sms ? kDirectFc2Many : kDirectFc2Few;
+DirectChoice direct_fc2_tile(const Problem& problem, const DeviceSpec& device) {
+  const i64 strips = matrix_of(problem, KernelKind::fc2).strips();
+  for (const GemmTile& tile : {kDirectFc2Two, kDirectFc2Three}) {
+    if (strips <= static_cast<i64>(tile.min_ctas_per_sm) * device.sms) return {KernelKind::fc2_direct, tile};
+  }
+  return {KernelKind::fc2_direct, kDirectFc2Four};
 }
 
 }  // namespace w4moe

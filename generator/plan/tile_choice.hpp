@@ -15,8 +15,12 @@ const TileChoice& choose_tile(const Problem& problem, const DeviceSpec& device, 
 /// The first token count above `tokens` at which choose_tile() answers differently; kMaxTokens + 1 where it never does.
 i64 next_tile_change(const Problem& problem, const DeviceSpec& device, KernelKind kind, const TileRule& rule, i64 tokens);
 
-/// Tiles of a direct launch.
-GemmTile direct_fc1_tile(const Problem& problem, const DeviceSpec& device);
-GemmTile direct_fc2_tile(const Problem& problem, const DeviceSpec& device);
+/// Kernels of a direct launch.
+struct DirectChoice {
+  KernelKind kind;
+  GemmTile tile;
+};
+DirectChoice direct_fc1_tile(const Problem& problem, const DeviceSpec& device);
+DirectChoice direct_fc2_tile(const Problem& problem, const DeviceSpec& device);
 
 }  // namespace w4moe

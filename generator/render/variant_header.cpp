@@ -119,7 +119,7 @@ std::string describe(const Variant& v) {
   text += fmt::format(", {}", to_string(v.dtype));
   if (v.kind == KernelKind::combine) return text;
   text += fmt::format(", {}", to_string(v.format));
-  if (v.kind == KernelKind::fc1) text += fmt::format(", {}", to_string(v.activation));
+  if (v.kind == KernelKind::fc1 || v.kind == KernelKind::fc1_direct) text += fmt::format(", {}", to_string(v.activation));
   if (v.is_gemm())
     text += fmt::format(", {} family, blocks of {} rows, {} threads", family_name(v.family), v.block_rows(), v.threads());
   return text;
@@ -138,6 +138,7 @@ std::string_view kind_name(KernelKind kind) {
     case KernelKind::scan: return "scan";
     case KernelKind::route_count: return "route_count";
     case KernelKind::route_place: return "route_place";
+    case KernelKind::fc1_direct: return "fc1_direct";
   }
   return "?";
 }

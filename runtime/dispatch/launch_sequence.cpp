@@ -161,6 +161,7 @@ i64 grid_ctas(const Plan& plan, const Bucket& bucket, int index, i64 tokens) {
   const Variant& v = plan.kernels[static_cast<std::size_t>(index)].variant;
   switch (v.kind) {
     case KernelKind::fc1:
+    case KernelKind::fc1_direct:
     case KernelKind::fc2: return gemm_grid_x(v, launch_blocks(plan, bucket, tokens), plan.device.sms);
     case KernelKind::fc2_direct: return direct_grid_x(v);
     case KernelKind::combine: return combine_grid_x(plan.problem.shape.hidden, tokens);
@@ -185,7 +186,8 @@ LaunchSequence make_launches(const Plan& plan, const Bucket& bucket, const void*
       case KernelKind::route:
       case KernelKind::route_count:
       case KernelKind::route_place: launch.set_args(route_args(p, bucket, run)); break;
-      case KernelKind::fc1: launch.set_args(fc1_args(p, bucket, run)); break;
+      case KernelKind::fc1:
+      case KernelKind::fc1_direct: launch.set_args(fc1_args(p, bucket, run)); break;
       case KernelKind::fc2: launch.set_args(fc2_args(p, run)); break;
       case KernelKind::fc2_direct: launch.set_args(fc2_direct_args(p, run)); break;
       case KernelKind::combine: launch.set_args(combine_args(p, run)); break;

@@ -128,6 +128,12 @@ inline void mma_16816(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, W4MOE_SI
   host().warp_op(T == DType::bf16 ? lockstep::WarpOp::mma_bf16 : lockstep::WarpOp::mma_f16, &operand, {file, line});
 }
 
+template <DType T>
+inline void mma_16816_zero(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, W4MOE_SITE) {
+  for (float& v : d) v = 0.0f;
+  mma_16816<T>(d, a, b0, b1, file, line);
+}
+
 template <class Value>
 inline Value load_stream(const void* p, lockstep::Site site) {
   if (!is_aligned(p, sizeof(Value))) host().fail("streaming load: address is not aligned to the width of the load", site);

@@ -36,6 +36,13 @@ W4MOE_HD constexpr u32 mx_scale_pair_bf16(u32 word, u32 group) {
   return ((group == 0 ? word : rotate_right(word, 8)) & 0x3f803f80u) | 0x40004000u;
 }
 
+/// Bits of the fp32 value 2^(q+1) of row g + 8 * half in group 0 or 1; infinity marks NaN blocks, whose codes are zero.
+W4MOE_HD constexpr u32 mx_scale_f32_bits(u32 word, u32 group, u32 half) {
+  const u32 low = group == 0 ? word << 16 : word << 8;
+  const u32 high = group == 0 ? word : rotate_right(word, 8);
+  return ((half == 0 ? low : high) & 0x3f800000u) | 0x40000000u;
+}
+
 /// The windowed exponent q of row g + 8 * half in group 0 or 1.
 W4MOE_HD constexpr u32 mx_scale_exponent(u32 word, u32 group, u32 half) {
   return ((group == 0 ? word : rotate_right(word, 8)) >> (half == 0 ? 7 : 23)) & 0x7fu;

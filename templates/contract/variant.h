@@ -19,6 +19,7 @@ enum class KernelKind : u8 {
   pack,     ///< checkpoint tensors -> packed units
   scan,     ///< checkpoint scales -> exponent windows
   route_count,  ///< parallel routing: ids -> routes per expert and chunk
+  fc1_direct,  ///< one token: x x W13 -> h
   route_place,  ///< parallel routing: those -> blocks and slots
 };
 
@@ -66,11 +67,12 @@ struct GemmTile {
   W4MOE_HD constexpr i64 shared_bytes() const { return row_scales_offset_bytes() + row_scales_bytes(); }
 };
 
-/// FC2 of a single token. A CTA computes 16 rows; its warps take the units of all routes in turn.
+/// The direct kernels of a single token. FC1: warps_rows strips of one route, warps_k warps for each. FC2: one strip, all warps
+/// spread over the routes. units_per_warp is how many units a warp has under way.
 struct DirectTile {
   GemmTile tile;
 
-  /// h of the token: [topk][padded K] 16-bit elements.
+  /// The token's rows: [topk][padded K] 16-bit elements.
   W4MOE_HD constexpr i64 h_bytes(i64 padded_k, i64 topk) const { return topk * padded_k * 2; }
   W4MOE_HD constexpr i64 partials_offset_bytes() const { return 0; }
   W4MOE_HD constexpr i64 partials_bytes() const { return tile.warps() * kStripRows * 4; }
@@ -95,7 +97,8 @@ struct Variant {
 
   constexpr bool operator==(const Variant&) const = default;
 
-  W4MOE_HD constexpr bool is_gemm() const { return kind == KernelKind::fc1 || kind == KernelKind::fc2 || kind == KernelKind::fc2_direct; }
+  W4MOE_HD constexpr bool is_gemm() const { return kind == KernelKind::fc1 || kind == KernelKind::fc2 || is_direct(); }
+  W4MOE_HD constexpr bool is_direct() const { return kind == KernelKind::fc1_direct || kind == KernelKind::fc2_direct; }
 
   /// Hopper and later: programmatic dependent launch between the kernels of a layer.
   W4MOE_HD constexpr bool has_pdl() const { return static_cast<u16>(arch) >= 900; }
@@ -128,6 +131,7 @@ struct Variant {
       case KernelKind::route_place: return 1024;
       case KernelKind::fc1:
       case KernelKind::fc2:
+      case KernelKind::fc1_direct:
       case KernelKind::fc2_direct: return is_wgmma() ? wgmma.threads() : tile.threads();
       default: return 256;
     }
@@ -155,9 +159,9 @@ inline constexpr i64 kCombineThreads = 256;
 W4MOE_HD constexpr i64 combine_ctas_per_token(i64 hidden) { return ceil_div(hidden, kCombineThreads * kRowVectorElems); }
 W4MOE_HD constexpr i64 combine_grid_x(i64 hidden, i64 tokens) { return combine_ctas_per_token(hidden) * tokens; }
 
-/// Dynamic shared memory of FC2 for a single token with `topk` routes, and its CTAs: one per strip.
+/// Dynamic shared memory of a direct kernel (FC1 keeps the token, FC2 h of its `topk` routes), and FC2's CTAs: one per strip.
 W4MOE_HD constexpr i64 direct_shared_bytes(const Variant& v, i64 topk) {
-  return DirectTile{v.tile}.shared_bytes(v.matrix().padded_k(), topk);
+  return DirectTile{v.tile}.shared_bytes(v.matrix().padded_k(), v.kind == KernelKind::fc1_direct ? 1 : topk);
 }
 W4MOE_HD constexpr i64 direct_grid_x(const Variant& v) { return v.matrix().strips(); }
 
@@ -170,6 +174,7 @@ W4MOE_HD constexpr i64 kernel_shared_bytes(const Variant& v, const Shape& shape)
     case KernelKind::route:
     case KernelKind::route_count:
     case KernelKind::route_place: return route_shared_bytes(shape.experts);
+    case KernelKind::fc1_direct:
     case KernelKind::fc2_direct: return direct_shared_bytes(v, shape.topk);
     default: return v.shared_bytes();
   }

@@ -16,6 +16,7 @@
 //   load_matrix_x4(r, row)                          ldmatrix: lane l gives the address of row l % 8 of 8x8 matrix l / 8;
 //                                                   r[i] holds two 16-bit elements of matrix i, row lane / 4, columns 2 (lane % 4) ..
 //   mma_16816<T>(d, a, b0, b1)                      d[16x8] += a[16x16] b[16x8], T = bf16 or f16, fp32 accumulators
+//   mma_16816_zero<T>(d, a, b0, b1)                 the same with d = 0 before
 //   store_shared_x4(p, v), load_shared_x4(p)        plain 16-byte shared accesses
 //   load_stream_u32x4 / u32x2 / u32 / u16(p)        read-once global loads that stay out of L1; issued where they are written
 //   mul2<T>(a, b), sub2<T>(a, b)                    packed pair arithmetic, round to nearest even, subnormals kept

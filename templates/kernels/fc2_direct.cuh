@@ -1,7 +1,7 @@
 // FC2 of a single token: h of all its routes times W2 of their experts in one K loop, straight into the output row.
-// A CTA owns 16 hidden columns; its warps take the units of all routes in turn and their sums are added in warp order.
+// A CTA owns 16 hidden columns; each warp takes consecutive units of one route, and their sums are added in warp order.
 #include "contract/args.h"
-#include "device/dequant.h"
+#include "device/direct.h"
 #include "device/epilogue.h"
 #include "device/facts.h"
 #include "device/route_ids.h"
@@ -15,32 +15,39 @@ struct Fc2Direct {
   static constexpr ScratchLayout kScratch{Shape{V.hidden, V.intermediate, 1, 1, 1}, V.dtype, 0};
   static constexpr i32 kWarps = V.tile.warps();
   static constexpr i32 kUnits = static_cast<i32>(kMatrix.k_units());
-  static constexpr i32 kDepth = V.tile.units_per_warp;
   static constexpr i32 kHRowBytes = static_cast<i32>(kMatrix.padded_k()) * 2;
-  static constexpr i32 kHUnitBytes = static_cast<i32>(kUnitK) * 2;
   static_assert(V.dtype == DType::bf16, "fp16 keeps h in fp32: served by the kernels with routing");
 
-  /// A route as the CTA needs it.
+  /// A route as the last step needs it.
   struct RouteFactor {
-    const u8* strip;  ///< the CTA's strip of its expert; null where the id is not one of ours: it contributes nothing
-    float scale;      ///< multiplies the sum over K
+    i32 expert;       ///< -1 where the id is not one of ours: it contributes nothing
     float weight;     ///< multiplies the bias
+    i32 reserved[2];
   };
   static_assert(sizeof(RouteFactor) == 16, "routes_bytes() counts 16 bytes a route");
 
-  /// Streams the units that one warp owns: unit u of the token is unit u % kUnits of route u / kUnits.
-  struct Stream {
-    UnitRegisters<V.format> slots[kDepth];
-    const RouteFactor* routes;
-    i32 total;   // units of all routes
-    i32 stride;  // bytes between the strip's units
-
-    W4MOE_INLINE void load(i32 slot, i32 u) {
-      if (u >= total) return;
-      const u8* strip = routes[u / kUnits].strip;
-      if (strip != nullptr) load_unit<V.format>(slots[slot], strip + u % kUnits * stride);
-    }
+  /// The part of the token that a warp works on: consecutive units of one route.
+  struct Share {
+    i32 expert = -1;
+    i32 first = 0;
+    i32 units = 0;
   };
+
+  static W4MOE_INLINE i32 expert_of(const Fc2DirectArgs& a, i32 route) {
+    return expert_of_pair(a.direct.ids, a.direct.id_type, 0, 0, route, a.direct.experts);
+  }
+  static W4MOE_INLINE float weight_of(const Fc2DirectArgs& a, i32 route) {
+    return a.weight_on_input != 0 ? 1.0f : router_weight(a.router_weights, a.router_dtype, 0, 0, route);
+  }
+
+  static W4MOE_INLINE Share share_of(const Fc2DirectArgs& a, i32 route, i32 part, i32 parts) {
+    Share share;
+    share.expert = expert_of(a, route);
+    const i32 each = static_cast<i32>(ceil_div(kUnits, parts));
+    share.first = part * each;
+    share.units = share.expert < 0 ? 0 : static_cast<i32>(min_of(max_of(kUnits - share.first, 0), each));
+    return share;
+  }
 
   static W4MOE_INLINE void run(const Fc2DirectArgs& a) {
     u8* shared = ops::shared_memory();
@@ -51,47 +58,38 @@ struct Fc2Direct {
     const i64 strip = ops::block_index_x();
 
     // Ids and weights are inputs: FC1 lets this kernel start only after whatever wrote them.
-    if (thread < a.topk) {
-      RouteFactor r{};
-      const i32 expert = expert_of_pair(a.direct.ids, a.direct.id_type, 0, 0, thread, a.direct.experts);
-      if (expert >= 0) {
-        r.strip = a.weights + kMatrix.unit_offset_bytes(expert, strip, 0);
-        r.weight = a.weight_on_input != 0 ? 1.0f : router_weight(a.router_weights, a.router_dtype, 0, 0, thread);
-        r.scale = a.globals[expert].down * r.weight;
-      }
-      routes[thread] = r;
-    }
-    ops::barrier();
-    Stream stream;
-    stream.routes = routes;
-    stream.stride = static_cast<i32>(kMatrix.unit_stride_bytes(strip));
-    stream.total = a.topk * kUnits;
-#pragma unroll
-    for (i32 j = 0; j < kDepth; ++j) {
-      stream.slots[j] = UnitRegisters<V.format>{};
-      stream.load(j, warp + j * kWarps);
-    }
+    const i32 parts = a.topk < kWarps ? kWarps / a.topk : 1;  // warps per route
+    const i32 together = kWarps / parts;                      // routes at a time
+    const i32 part = warp % parts;
+    i32 route = warp / parts;
+    Share share;
+    DirectWarp<V> stream;
+    if (route < a.topk && route < together) share = share_of(a, route, part, parts);
+    stream.start(a.weights + (share.units > 0 ? kMatrix.unit_offset_bytes(share.expert, strip, share.first) : 0), strip, share.units);
+    if (thread < a.topk) routes[thread] = RouteFactor{expert_of(a, thread), weight_of(a, thread), {0, 0}};
 
     ops::grid_wait();
     ops::grid_launch_next();
-    u8* h = shared + kTile.h_offset_bytes();
-    stage_h(a, routes, h);
-
-    float low = 0.0f;   // row g of this quad's strip rows, column 0 of the fragment
+    float low = 0.0f;   // row g of this quad's strip rows
     float high = 0.0f;  // row g + 8
-    const ops::SharedAddress fragments = ops::shared_address(h) + lane / 8 * 16;
-#pragma unroll 1
-    for (i32 first = warp; first < stream.total; first += kDepth * kWarps) {
-#pragma unroll
-      for (i32 j = 0; j < kDepth; ++j) {
-        const i32 u = first + j * kWarps;
-        if (u < stream.total) {
-          const RouteFactor& route = routes[u / kUnits];
-          // Rows of h are whole units long, so unit u of the token lies at u times its bytes.
-          if (route.strip != nullptr) add_unit(stream.slots[j], fragments + u * kHUnitBytes, route.scale, low, high);
-        }
-        stream.load(j, u + kDepth * kWarps);
+    while (true) {
+      if (share.units > 0) {
+        u8* h = shared + kTile.h_offset_bytes() + route * kHRowBytes;
+        constexpr i32 kVectors = DirectWarp<V>::kRowVectors;
+        stage_row<V>(static_cast<const u8*>(a.h) + route * kScratch.h_row_bytes(), h, share.first * kVectors + lane,
+                     (share.first + share.units) * kVectors, static_cast<i32>(kLanes));
+        ops::warp_sync();
+        float sum_low = 0.0f;
+        float sum_high = 0.0f;
+        stream.run(ops::shared_address(h) + static_cast<u32>(share.first * DirectWarp<V>::kRowUnitBytes), sum_low, sum_high);
+        const float scale = a.globals[share.expert].down * weight_of(a, route) * (kLiftsRow<V> ? kUnlift : 1.0f);
+        low += sum_low * scale;
+        high += sum_high * scale;
       }
+      route += together;  // more routes than warps
+      if (route >= a.topk || warp / parts >= together) break;
+      share = share_of(a, route, part, parts);
+      stream.start(a.weights + (share.units > 0 ? kMatrix.unit_offset_bytes(share.expert, strip, share.first) : 0), strip, share.units);
     }
 
     float* partials = reinterpret_cast<float*>(shared + kTile.partials_offset_bytes());
@@ -101,52 +99,6 @@ struct Fc2Direct {
     }
     ops::barrier();
     store_outputs(a, routes, partials, strip);
-  }
-
-  /// h of every route, whole rows; columns past I and routes without an expert become zero.
-  static W4MOE_INLINE void stage_h(const Fc2DirectArgs& a, const RouteFactor* routes, u8* h) {
-    constexpr TailRule kTail{kMatrix.k, 0};
-    constexpr i32 kVectors = kHRowBytes / 16;
-    const i32 all = a.topk * kVectors;
-    for (i32 i = ops::thread_index(); i < all; i += V.tile.threads()) {
-      const i32 route = i / kVectors;
-      const i32 first = i % kVectors * static_cast<i32>(kRowVectorElems);
-      const i64 valid = routes[route].strip == nullptr ? 0 : kTail.valid_vector_bytes(first, 2);
-      const u8* from = static_cast<const u8*>(a.h) + route * kScratch.h_row_bytes() + (valid > 0 ? first * 2 : 0);
-      ops::copy16_async(ops::shared_address(h + i * 16), from, static_cast<i32>(valid));
-    }
-    ops::copy_commit();
-    ops::copy_wait<0>();
-    ops::barrier();
-  }
-
-  /// One unit: every column of B is the same h row, so that column 0 of the fragment holds the token.
-  static W4MOE_INLINE void add_unit(const UnitRegisters<V.format>& unit, ops::SharedAddress row, float scale, float& low, float& high) {
-    float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    add_half<0>(unit, row, sum);
-    add_half<1>(unit, row + 64, sum);
-    low += sum[0] * scale;
-    high += sum[2] * scale;
-  }
-
-  template <i32 P>
-  static W4MOE_INLINE void add_half(const UnitRegisters<V.format>& unit, ops::SharedAddress row, float (&sum)[4]) {
-    u32 a0[4];
-    u32 a1[4];
-    u32 b[4];
-    dequantise_step<V.format, V.dtype, 2 * P>(unit, a0);
-    dequantise_step<V.format, V.dtype, 2 * P + 1>(unit, a1);
-    ops::load_matrix_x4(b, row);
-    if constexpr (scales_on_accumulator(V.format, V.dtype)) {
-      float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-      ops::mma_16816<V.dtype>(part, a0, b[0], b[1]);
-      ops::mma_16816<V.dtype>(part, a1, b[2], b[3]);
-      sum[0] += part[0] * accumulator_scale<V.format, V.dtype>(unit, P, 0);
-      sum[2] += part[2] * accumulator_scale<V.format, V.dtype>(unit, P, 1);
-    } else {
-      ops::mma_16816<V.dtype>(sum, a0, b[0], b[1]);
-      ops::mma_16816<V.dtype>(sum, a1, b[2], b[3]);
-    }
   }
 
   /// Two adjacent outputs per thread.
@@ -162,9 +114,8 @@ struct Fc2Direct {
     }
     if (a.bias != nullptr) {
       for (i32 j = 0; j < a.topk; ++j) {
-        if (routes[j].strip == nullptr) continue;
-        const i32 expert = expert_of_pair(a.direct.ids, a.direct.id_type, 0, 0, j, a.direct.experts);
-        const float* bias = a.bias + expert * kMatrix.padded_rows() + column;
+        if (routes[j].expert < 0) continue;
+        const float* bias = a.bias + routes[j].expert * kMatrix.padded_rows() + column;
         out[0] += bias[0] * routes[j].weight;
         out[1] += bias[1] * routes[j].weight;
       }

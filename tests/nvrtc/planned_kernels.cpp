@@ -27,6 +27,7 @@ Problem make_problem(Shape shape, const std::string& format, Activation activati
 constexpr Shape kQwen3{2048, 768, 128, 8, 4096};
 constexpr Shape kGptOss{2880, 2880, 128, 4, 4096};   // neither is a multiple of 128
 constexpr Shape kWide{6144, 512, 160, 8, 4096};
+constexpr Shape kLongK{7168, 256, 256, 8, 1};       // one token only
 constexpr Shape kRagged{1056, 200, 16, 2, 1024};     // neither is a whole number of units, nor 200 of groups
 
 std::vector<PlannedCase> full_cases(Arch arch) {
@@ -38,6 +39,11 @@ std::vector<PlannedCase> full_cases(Arch arch) {
     }
   }
   cases.push_back({make_problem(kGptOss, "mxfp4", Activation::swiglu_oai, DType::bf16), arch});
+  for (const char* format : {"nvfp4", "mxfp4", "int4:g32"}) {  // FC1 of few strips with a long K has a direct kernel
+    PlannedCase one{make_problem(kLongK, format, Activation::silu, DType::bf16), arch, {}};
+    one.problem.shape.max_tokens = 1;
+    cases.push_back(one);
+  }
   if (arch == Arch::sm_90a) {
     cases.push_back({make_problem(kQwen3, "mxfp4", Activation::silu, DType::bf16), arch, {"wgmma"}});
     cases.push_back({make_problem(kQwen3, "nvfp4", Activation::silu, DType::bf16), arch, {"wgmma"}});

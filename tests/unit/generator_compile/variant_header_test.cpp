@@ -61,7 +61,7 @@ TEST_CASE("a rendered header, compiled, is the variant that it was rendered from
 TEST_CASE("each kernel kind has its file and its symbol") {
   Variant v;
   for (const auto& [kind, name] : {std::pair{KernelKind::route, "route"}, {KernelKind::fc1, "fc1"}, {KernelKind::fc2, "fc2"},
-                                   {KernelKind::combine, "combine"}, {KernelKind::fc2_direct, "fc2_direct"}, {KernelKind::pack, "pack"}, {KernelKind::scan, "scan"}}) {
+                                   {KernelKind::combine, "combine"}, {KernelKind::fc2_direct, "fc2_direct"}, {KernelKind::fc1_direct, "fc1_direct"}, {KernelKind::route_count, "route_count"}, {KernelKind::route_place, "route_place"}, {KernelKind::pack, "pack"}, {KernelKind::scan, "scan"}}) {
     v.kind = kind;
     const KernelSource source = render(v);
     CHECK(source.entry_name == std::string("w4moe_") + name);
