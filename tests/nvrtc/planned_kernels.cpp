@@ -42,6 +42,7 @@ std::vector<PlannedCase> full_cases(Arch arch) {
   for (const char* format : {"nvfp4", "mxfp4", "int4:g32"}) {  // FC1 of few strips with a long K has a direct kernel
     PlannedCase one{make_problem(kLongK, format, Activation::silu, DType::bf16), arch, {}};
     one.problem.shape.max_tokens = 1;
+    one.problem.name = "long-k." + one.problem.name;
     cases.push_back(one);
   }
   if (arch == Arch::sm_90a) {

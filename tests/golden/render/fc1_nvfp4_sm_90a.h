@@ -1,4 +1,4 @@
-// fc1 sm_90a, H 6144, I 512, bf16, nvfp4, silu, blocks of 8 rows, 256 threads
+// fc1 sm_90a, H 6144, I 512, bf16, nvfp4, silu, portable family, blocks of 8 rows, 256 threads
 #pragma once
 
 #include "contract/variant.h"
@@ -27,6 +27,14 @@ inline constexpr Variant kVariant{
         .units_per_warp = 4,
         .stages = 3,
         .min_ctas_per_sm = 1,
+    },
+    .family = Family::portable,
+    .wgmma = {
+        .widths = {8, 0, 0, 0, 0, 0},
+        .blocks_per_group = 2,
+        .stage_units = 2,
+        .stages = 4,
+        .steps_per_group = 1,
     },
 };
 

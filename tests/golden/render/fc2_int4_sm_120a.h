@@ -1,4 +1,4 @@
-// fc2 sm_120a, H 2048, I 768, f16, int4:row:zp:f16, blocks of 32 rows, 256 threads
+// fc2 sm_120a, H 2048, I 768, f16, int4:row:zp:f16, portable family, blocks of 32 rows, 256 threads
 #pragma once
 
 #include "contract/variant.h"
@@ -27,6 +27,14 @@ inline constexpr Variant kVariant{
         .units_per_warp = 2,
         .stages = 4,
         .min_ctas_per_sm = 2,
+    },
+    .family = Family::portable,
+    .wgmma = {
+        .widths = {8, 0, 0, 0, 0, 0},
+        .blocks_per_group = 2,
+        .stage_units = 2,
+        .stages = 4,
+        .steps_per_group = 1,
     },
 };
 

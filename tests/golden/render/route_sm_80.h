@@ -28,6 +28,14 @@ inline constexpr Variant kVariant{
         .stages = 3,
         .min_ctas_per_sm = 1,
     },
+    .family = Family::portable,
+    .wgmma = {
+        .widths = {8, 0, 0, 0, 0, 0},
+        .blocks_per_group = 2,
+        .stage_units = 2,
+        .stages = 4,
+        .steps_per_group = 1,
+    },
 };
 
 }  // namespace w4moe

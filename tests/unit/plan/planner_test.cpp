@@ -252,7 +252,8 @@ TEST_CASE("O04: reasons name a tail, and the pin no-tail turns it into an error"
   const Problem ragged = problem_of(4096, 176, 16, 8, 32, "nvfp4", Activation::relu2);
   CHECK(reasons(plan_of(ragged)).find("K tail: 176 columns leave 48 of 64 in the last unit") != std::string::npos);
   CHECK(reasons(plan_of(ragged)).find("row tail: 176 rows leave 16 of 32 in the last tile") != std::string::npos);
-  CHECK(refusal(ragged, {{"no-tail"}, 0}).find("pin 'no-tail': fc1.direct: row tail: 176 rows") == 0);
+  CHECK(refusal(ragged, {{"no-tail"}, 0}).find("pin 'no-tail': fc1.") == 0);
+  CHECK(refusal(ragged, {{"no-tail"}, 0}).find(": row tail: 176 rows leave ") != std::string::npos);
   const Problem whole = problem_of(4096, 256, 16, 8, 32, "nvfp4");
   CHECK(reasons(plan_of(whole)).find("tail") == std::string::npos);
   CHECK(refusal(whole, {{"no-tail"}, 0}) == "accepted");
