@@ -99,6 +99,12 @@ class TwoStages(support.CliTest):
                 self.assertEqual((run["device"], run["tokens"], err), ("cuda:0", tokens, ""))
                 self.assertIn("fc1", run["variant"])
 
+        bench, _ = self.inside(root, "bench", *flags_of(layers[0]), "--tokens", "1,16", "--read-gbps", "1000", "--tflops", "100")
+        self.assertEqual([row["m"] for row in bench["rows"]], [1, 16])
+        for field in ("shape", "us_graph", "us_eager", "active_experts", "weight_bytes", "floor_us", "fraction_of_floor", "variant"):
+            self.assertIn(field, bench["rows"][0])
+        self.assertLessEqual(bench["rows"][0]["active_experts"], layers[0]["topk"])
+
         # A layer that is not in the manifest: a clear error, with JIT off and without a compiler.
         other = dict(layers[0], hidden=1024, name="other")
         refused, _ = self.inside(root, "run", *flags_of(other), "--tokens", "3", "--device", "cuda:0", code=1)

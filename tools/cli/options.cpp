@@ -195,6 +195,23 @@ void add_run(CLI::App& app, Options& o) {
       "  w4moe run --weights layer.safetensors --inputs in.safetensors --output out.safetensors");
 }
 
+void add_bench(CLI::App& app, Options& o) {
+  CLI::App* verb = app.add_subcommand("bench", "Time a layer on a GPU, with made-up weights, tokens and routing");
+  verb->add_option("--tokens", o.bench.tokens, "Token counts, separated by commas")->required()->delimiter(',')->check(whole_number(1, kMaxTokens));
+  verb->add_option("--seed", o.run.seed, "Of the made-up numbers (default: 1)")->check(whole_number(0, std::numeric_limits<i64>::max()));
+  verb->add_option("--device", o.run.device, "cuda:N (default: cuda:0)")->type_name("DEVICE");
+  verb->add_option("--read-gbps", o.bench.read_gbps, "Bytes a second that the device's memory reaches, in 10^9: for the floor (default: 4617 on an H200)")->check(any_number());
+  verb->add_option("--tflops", o.bench.tflops, "What its tensor cores reach, in 10^12: for the floor (default: 781 on an H200)")->check(any_number());
+  add_problem(verb, o);
+  add_plan_flags(verb, o, false);
+  add_kernel_flags(verb, o);
+  add_common(verb, o);
+  verb->footer(
+      "Times are medians of 20; weights are read from memory, not from the L2.\n"
+      "Examples:\n"
+      "  w4moe bench --model gpt-oss-120b --tokens 1,8,64,512 --json");
+}
+
 void add_inspect(CLI::App& app, Options& o) {
   CLI::App* verb = app.add_subcommand("inspect", "What a kernel binary or cache entry says of itself");
   verb->add_option("target", o.inspect.target, "A cubin, a cache entry's file, or the first digits of a key in the cache")->type_name("FILE")->required();
@@ -257,6 +274,7 @@ void add_verbs(CLI::App& app, Options& o) {
   add_render(app, o);
   add_build(app, o);
   add_run(app, o);
+  add_bench(app, o);
   add_inspect(app, o);
   add_cache(app, o);
   CLI::App* doctor = app.add_subcommand("doctor", "Settings and their origin, NVRTC, driver, devices, cache: for a bug report");

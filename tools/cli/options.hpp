@@ -64,6 +64,11 @@ struct RunFlags {
   std::string prefix, inputs, output;
 };
 
+struct BenchFlags {
+  std::vector<i64> tokens;
+  double read_gbps = 0, tflops = 0;  ///< what the device reaches; 0: not said
+};
+
 struct InspectFlags {
   std::string target;  ///< a file, or the first digits of a key
   bool source = false;
@@ -95,6 +100,7 @@ struct Options {
   RenderFlags render;
   BuildFlags build;
   RunFlags run;
+  BenchFlags bench;
   InspectFlags inspect;
   CacheFlags cache;
   std::string shell;  ///< completion: "bash", "zsh" or "fish"
