@@ -236,7 +236,7 @@ class Limits(support.CliTest):
         line = [support.CLI, "build", "--manifest", "shapes.json", "--arch", "sm_90a", "-j", "2", "--json", "-q"]
         processes = [subprocess.Popen(line, cwd=self.folder, env=support.environment(self.folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                      for _ in range(16)]
-        ended = [(*process.communicate(timeout=120), process.returncode) for process in processes]
+        ended = [(*process.communicate(timeout=300), process.returncode) for process in processes]
         self.assertEqual([(code, err) for _, err, code in ended], [(0, "")] * 16)
         reports = [json.loads(out) for out, _, _ in ended]
         count = len(reports[0]["kernels"])

@@ -29,14 +29,14 @@ def on_terminal(command, columns, **kwargs):
             break
         seen += piece
     os.close(ours)
-    out, _ = process.communicate(timeout=120)
+    out, _ = process.communicate(timeout=300)
     return process.returncode, out, seen.decode()
 
 
 class Streams(support.CliTest):
     def bash(self, script, **env):
         return subprocess.run(["bash", "-c", script], cwd=self.folder, env=dict(support.environment(self.folder, **env), CLI=support.CLI), capture_output=True,
-                              text=True, timeout=120)
+                              text=True, timeout=300)
 
     def test_closed_stdout_is_a_failure_and_nothing_is_written_elsewhere(self):
         for line in ("plan --model seed-case --max-tokens 8 --json", "version", "doctor --json", "cache stats", "plan --help"):
@@ -95,11 +95,11 @@ class Building(support.CliTest):
                 self.assertEqual("[####" in seen, columns == 120)
 
     def test_plain_lines_elsewhere_and_none_with_q(self):
-        result = subprocess.run(self.line, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120)
+        result = subprocess.run(self.line, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=300)
         self.assertNotIn("\033", result.stderr)
         lines = result.stderr.splitlines()
         self.assertTrue(lines and len(lines) <= 10 and all(re.match(r"kernels: \d+/\d+ \(", text) for text in lines), lines)
-        result = subprocess.run(self.line + ["--cache-dir", "other", "-q"], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120)
+        result = subprocess.run(self.line + ["--cache-dir", "other", "-q"], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=300)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
 
     def test_a_warning_does_not_stick_to_the_bar(self):
@@ -112,7 +112,7 @@ class Building(support.CliTest):
 
     def test_closed_streams_do_not_reach_the_cache(self):
         # File numbers 1 and 2 are free when the cache is written: what is printed must not go into a kernel.
-        result = subprocess.run(["bash", "-c", '"$0" "$@" -v >&- 2>&-', *self.line], cwd=self.folder, env=self.env, timeout=120)
+        result = subprocess.run(["bash", "-c", '"$0" "$@" -v >&- 2>&-', *self.line], cwd=self.folder, env=self.env, timeout=300)
         self.assertEqual(result.returncode, 1)
         report = self.json("cache", "verify")
         self.assertGreater(report["checked"], 0)
