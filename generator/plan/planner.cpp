@@ -73,6 +73,11 @@ std::string wgmma_obstacle(const Problem& problem, const DeviceSpec& device) {
   if (const i64 strips = std::min(w.fc1().strips(), w.fc2().strips()); strips < kWgmmaMinStrips) {
     return fmt::format("its tiles are {} rows high, a matrix has {}", kWgmmaMinStrips * kStripRows, strips * kStripRows);
   }
+  const ScratchLayout scratch{problem.shape, problem.dtype, 0};
+  if (!wgmma_reaches(problem.shape.max_tokens, problem.shape.hidden, dtype_bytes(problem.dtype)) ||
+      !wgmma_reaches(problem.shape.pairs(problem.shape.max_tokens), scratch.h_stride_elems(), dtype_bytes(scratch.h_dtype()))) {
+    return fmt::format("it gathers from 64 GiB at most, less than {} tokens can take", problem.shape.max_tokens);
+  }
   Variant v;
   v.format = problem.format;
   for (const WgmmaChoice& choice : kWgmmaTiles) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <utility>
@@ -147,7 +148,15 @@ Status check_run(const Plan& plan, const RunArgs& args) {
   if (Status s = check_stride("x_row_stride_elems", args.x_row_stride_elems, shape.hidden, kRowVectorElems); !s) return s;
   if (Status s = check_stride("out_row_stride_elems", args.out_row_stride_elems, shape.hidden, kRowVectorElems); !s) return s;
   if (Status s = check_stride("ids_row_stride_elems", args.ids_row_stride_elems, shape.topk, 1); !s) return s;
-  return check_stride("router_row_stride_elems", args.router_row_stride_elems, shape.topk, 1);
+  if (Status s = check_stride("router_row_stride_elems", args.router_row_stride_elems, shape.topk, 1); !s) return s;
+  const i64 together = std::min(args.tokens, plan.chunk_tokens);
+  const bool wgmma = plan.kernels[static_cast<std::size_t>(plan.bucket_for(together).fc1)].variant.is_wgmma();
+  if (wgmma && !wgmma_reaches(together, args.x_row_stride_elems, dtype_bytes(plan.problem.dtype))) {
+    return unsupported("x_row_stride_elems = {}: {} tokens lie more than 64 GiB apart, which kernels of the wgmma family do not reach (pin "
+                       "'no-wgmma', or cap the scratch so that runs are cut into chunks of tokens)",
+                       args.x_row_stride_elems, together);
+  }
+  return {};
 }
 
 Status check_overlap(const Plan& plan, const RunArgs& args, const PreparedWeights& weights, const void* scratch) {

@@ -15,6 +15,11 @@ inline constexpr i32 kWgmmaStagedTokens = 16;    ///< tokens whose outputs a war
 inline constexpr i64 kSwizzleRowBytes = 128;     ///< a token's 64 K; 16-byte vectors are swizzled inside groups of eight rows
 inline constexpr i64 kSwizzleAtomBytes = 1024;
 
+/// The producer keeps its token rows as 32-bit distances in 16-byte vectors: what it can gather from, 64 GiB.
+W4MOE_HD constexpr bool wgmma_reaches(i64 rows, i64 row_stride_elems, i64 elem_bytes) {
+  return row_stride_elems == 0 || rows <= (i64{1} << 36) / elem_bytes / row_stride_elems;
+}
+
 struct WgmmaTile {
   i32 widths[kWgmmaMaxWidths] = {8, 0, 0, 0, 0, 0};  ///< token widths a tile can take, ascending multiples of 8, 0 = unused
   i32 blocks_per_group = 2;                          ///< 64-row blocks per consumer warpgroup

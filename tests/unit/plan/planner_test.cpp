@@ -222,6 +222,7 @@ TEST_CASE("plan: the wgmma family is left out where it cannot serve, and the not
   half.dtype = DType::f16;
   CHECK(notes(half).find("it needs bf16 and scales that go on the weight, not f16") != std::string::npos);
   CHECK(notes(problem_of(2048, 1024, 16, 8, 1024, "int4:g32")).find("not bf16 with int4:g32") != std::string::npos);
+  CHECK(notes(problem_of(2048, 1024, 16, 8, kMaxTokens)) == "family wgmma does not serve this: it gathers from 64 GiB at most, less than 16777216 tokens can take");
   CHECK(notes(problem_of(128, 1024, 16, 8, 1024)).find("its tiles are 256 rows high, a matrix has 128") != std::string::npos);
   CHECK(refusal(p, {{"wgmma"}, 0}, named_device(Arch::sm_89)) == "pins wgmma: the wgmma family does not serve this: it needs sm_90a, not sm_89");
   CHECK(refusal(half, {{"w48"}, 0}).find("pins w48: the wgmma family does not serve this: it needs bf16") == 0);

@@ -65,6 +65,19 @@ TEST_CASE("run checks: null, misaligned and badly strided arguments are refused 
   CHECK(has(refusal([](RunArgs& a) { a.router_row_stride_elems = 1; }), "router_row_stride_elems = 1"));
 }
 
+TEST_CASE("N13: tokens farther apart than the wgmma kernels reach are refused, and the message says how to be served") {
+  Problem p = small_problem();
+  p.shape = Shape{256, 256, 4, 2, 4096};
+  RunArgs a = good_args(4096);
+  a.x_row_stride_elems = i64{1} << 23;  // 4096 rows of 16 MiB: 64 GiB, the last that is reached
+  must(check_run(plan_of(p), a));
+  a.x_row_stride_elems += 8;
+  const std::string message = error_of(check_run(plan_of(p), a), ErrorCode::unsupported);
+  CHECK(has(message, "x_row_stride_elems = 8388616: 4096 tokens lie more than 64 GiB apart"));
+  CHECK(has(message, "no-wgmma"));
+  must(check_run(plan_of(p, {{"no-wgmma"}, 0}), a));
+}
+
 TEST_CASE("N27: router weights and ids of a type that no kernel reads are refused before any launch") {
   CHECK(has(refusal([](RunArgs& a) { a.router_dtype = DType::f16; }), "f32 or bf16"));
   CHECK(has(refusal([](RunArgs& a) { a.id_type = static_cast<IdType>(7); }), "i32 nor i64"));
