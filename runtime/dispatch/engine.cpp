@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <sstream>
 
 #include "generator/problem/errors.hpp"
 #include "runtime/build/report.hpp"
@@ -159,6 +160,10 @@ Result<Engine> Engine::create(EngineOptions options) {
     if (impl->options.device == EngineDevice::lockstep) {
       lockstep::Options lockstep;
       lockstep.cache_root = impl->config.cache.disk.root;
+      // For debuggers (docs/lockstep.md).
+      lockstep.source_dir = process_environment("W4MOE_LOCKSTEP_SOURCE").value_or("");
+      std::istringstream flags(process_environment("W4MOE_LOCKSTEP_FLAGS").value_or(""));
+      for (std::string flag; flags >> flag;) lockstep.compile_flags.push_back(flag);
       impl->lockstep = std::make_unique<lockstep::LockstepEngine>(std::move(lockstep));
     }
     return Engine(std::move(impl));

@@ -162,11 +162,11 @@ Result<fs::path> cache_directory(const Options& options) {
 }  // namespace
 
 std::vector<std::string> host_compile_flags(const Options& options) {
-  std::vector<std::string> flags{"-std=c++20", "-O2", "-g1", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti",
+  std::vector<std::string> flags{"-std=c++20", "-O1", "-g1", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti",
                                  "-fvisibility=hidden", "-ffp-contract=off", "-Wno-unknown-pragmas",
                                  "-Wl,-Bsymbolic"};
 #if defined(W4MOE_LOCKSTEP_ASAN)
-  flags.insert(flags.end(), {"-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"});
+  flags.insert(flags.end(), {"-fsanitize=address,undefined", "-fno-sanitize=null,vptr", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"});
 #elif defined(W4MOE_LOCKSTEP_TSAN)
   flags.insert(flags.end(), {"-fsanitize=thread", "-fno-omit-frame-pointer"});
 #endif

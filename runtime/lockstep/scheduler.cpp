@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
@@ -10,6 +11,15 @@
 
 #if defined(W4MOE_LOCKSTEP_ASAN)
 #include <sanitizer/asan_interface.h>
+#endif
+
+#if defined(W4MOE_LOCKSTEP_ASAN)
+/// AddressSanitizer calls it before it reports: its stack has kernel and line, this has the thread.
+extern "C" void __asan_on_error();
+extern "C" void __asan_on_error() {
+  const std::string thread = w4moe::lockstep::Scheduler::running_thread();
+  if (!thread.empty()) std::fprintf(stderr, "lock-step device: %s\n", thread.c_str());
+}
 #endif
 
 namespace w4moe::lockstep {
@@ -57,6 +67,10 @@ Scheduler::Scheduler() = default;
 Scheduler::~Scheduler() = default;
 
 Scheduler& Scheduler::active() { return *g_active; }
+
+std::string Scheduler::running_thread() {
+  return g_active != nullptr && g_active->running_ != nullptr ? g_active->where(*g_active->running_, {nullptr, 0}) : std::string();
+}
 
 std::string Scheduler::run(std::span<const GridSpec> grids, const Schedule& schedule) {
   const IgnoreAccesses ignore;

@@ -59,6 +59,9 @@ class Scheduler {
 
   const GridStats& stats() const { return stats_; }
 
+  /// The thread that is running in this process: "fc1.n8, CTA (3, 0) thread 5 (warp 0, lane 5)"; empty where none is.
+  static std::string running_thread();
+
   /// The table that kernels call; it serves the scheduler that is running.
   static Host& host();
 

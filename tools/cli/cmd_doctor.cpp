@@ -122,7 +122,7 @@ std::vector<std::string> unknown_variables(const std::vector<ConfigRow>& rows) {
   for (char** at = environ; *at != nullptr; ++at) {
     const std::string text = *at;
     const std::string name = text.substr(0, text.find('='));
-    if (name.rfind("W4MOE_", 0) != 0) continue;
+    if (name.rfind("W4MOE_", 0) != 0 || name.rfind("W4MOE_LOCKSTEP_", 0) == 0) continue;  // those of the lock-step device are for its debugging
     if (std::none_of(rows.begin(), rows.end(), [&](const ConfigRow& row) { return row.variable == name; })) unknown.push_back(name);
   }
   std::sort(unknown.begin(), unknown.end());
