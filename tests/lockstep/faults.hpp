@@ -13,7 +13,6 @@ namespace w4moe::lockstep {
 enum class FaultCase {
   portable,        ///< several stages and warps, ragged last unit in FC2
   many_groups,     ///< a short last group of strips
-  bias,            ///< rows that are padded, biases
   direct,          ///< one token
   half,            ///< fp16
   overlap,         ///< all CTAs of a grid at a time
