@@ -62,7 +62,7 @@ constexpr Fault kFaults[] = {
     {"seed 2: the padded length bounds weight loads", FaultCase::portable, "device/weight_stream.h",
      "if (kRagged && next_unit + j >= kUnits) return;", "if (kRagged && next_unit + j > kUnits) return;", true},
     {"seed 3: tiles do not partition the rows", FaultCase::many_groups, "contract/variant.h", "ceil_div(matrix().strips(), tile_strips())",
-     "matrix().strips() / tile_strips()"},
+     "matrix().strips() / tile_strips()", true},
     {"seed 4: the short last group is taken for a whole one", FaultCase::many_groups, "device/weight_stream.h", "kMatrix.groups_are_whole();", "true;"},
     {"seed 5: K is taken for whole stages", FaultCase::portable, "device/weight_stream.h", "kRagged = kUnits % kStageUnits != 0;", "kRagged = false;", true},
     {"seed 6: a stride without its padding, in every read", FaultCase::many_groups, "contract/weight_layout.h",
@@ -75,7 +75,7 @@ constexpr Fault kFaults[] = {
      "expert_of_pair(a.ids, a.id_type, a.ids_row_stride_elems, token, first + j, a.experts) >= 0;", "true;"},
     // Off by one.
     {"off by one: columns past H are stored, wgmma", FaultCase::wgmma, "kernels/fc2_wgmma.cuh", "static_cast<i32>(kTail.valid_rows(column, kWarpRows)) * 2",
-     "static_cast<i32>(kWarpRows) * 2"},
+     "static_cast<i32>(kWarpRows) * 2", true},
     {"off by one: a row past the block is stored", FaultCase::portable, "kernels/fc2.cuh", "if (row >= block.rows || column >= V.hidden) return;",
      "if (row > block.rows || column >= V.hidden) return;"},
     {"off by one: a feature past I is stored", FaultCase::portable, "kernels/fc1.cuh", "if (row >= block.rows || feature >= V.intermediate) return;",
