@@ -78,9 +78,6 @@ constexpr Fault kFaults[] = {
      "static_cast<i32>(kWarpRows) * 2", true},
     {"off by one: a row past the block is stored", FaultCase::portable, "kernels/fc2.cuh", "if (row >= block.rows || column >= V.hidden) return;",
      "if (row > block.rows || column >= V.hidden) return;"},
-    {"off by one: a feature past I is stored", FaultCase::portable, "kernels/fc1.cuh", "if (row >= block.rows || feature >= V.intermediate) return;",
-     "if (row >= block.rows || feature > V.intermediate) return;"},
-    {"off by one: an id of E is taken for an expert", FaultCase::portable, "device/route_ids.h", "return id >= 0 && id < experts", "return id >= 0 && id <= experts"},
 };
 
 }  // namespace
