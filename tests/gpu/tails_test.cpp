@@ -2,9 +2,7 @@
 // that the kernels and the mirroring reference must agree bit for bit, whatever the scratch held before.
 #include <cstdio>
 
-#include "runtime/reference/metrics.hpp"
-#include "runtime/reference/reference.hpp"
-#include "tests/support/device_layer.hpp"
+#include "tests/support/layer_checks.hpp"
 #include "tests/support/layers.hpp"
 
 using namespace w4moe;
@@ -36,30 +34,8 @@ void check_shape(const Gpu& gpu, Engine& engine, const Problem& problem, bool ex
   for (const i64 tokens : {1, 2, 3, 7, 8, 9, 24, 33}) {
     INFO(problem.name << ", H " << problem.shape.hidden << ", I " << problem.shape.intermediate << ", m " << tokens);
     const DeviceInputs inputs(*gpu.table, problem, tokens, synthetic);
-    std::vector<u16> first;
-    for (const u8 filling : {u8{0xff}, u8{0x00}, u8{0x5b}}) {
-      const std::vector<u8> payload(static_cast<std::size_t>(layer.scratch.bytes() - kControlBytes), filling);
-      gpu_must(layer.scratch.upload(payload.data(), static_cast<i64>(payload.size()), kControlBytes));
-      gpu_must(inputs.out.fill(0xff));
-      const std::vector<u16> out = layer.run(inputs);
-      if (first.empty()) first = out;
-      REQUIRE(out == first);
-    }
-    std::vector<u16> mirror(first.size());
-    ReferenceOptions options;
-    options.threads = 0;
-    options.rounds_route_rows = !layer.plan.bucket_for(tokens).direct;
-    gpu_must(reference_mirror(problem, layer.host.source, inputs.host.inputs, mirror, options));
-    if (exact) {
-      REQUIRE(first == mirror);
-    } else {
-      std::vector<double> reference(first.size());
-      gpu_must(reference_fp64(problem, layer.host.source, inputs.host.inputs, reference, options));
-      const ContractVerdict verdict = check_contract(problem, compare_outputs(problem.dtype, first, reference, problem.shape.hidden),
-                                                     compare_outputs(problem.dtype, mirror, reference, problem.shape.hidden));
-      INFO(verdict.reason);
-      REQUIRE(verdict.holds);
-    }
+    const std::vector<u16> first = run_under_fillings(layer, inputs);
+    check_outputs(layer, inputs, first, exact);
     if (tokens == 9) {  // 16 replays over scratch full of NaNs
       const driver::OwnedStream stream = gpu_must(driver::OwnedStream::create(*gpu.table));
       const auto graph = gpu_must(driver::OwnedGraph::capture(*gpu.table, stream.handle(), [&] { return engine.run(*layer.binding, stream.handle(), inputs.args); }));

@@ -3,9 +3,7 @@
 #include <cstdio>
 
 #include "generator/plan/rules.hpp"
-#include "runtime/reference/metrics.hpp"
-#include "runtime/reference/reference.hpp"
-#include "tests/support/device_layer.hpp"
+#include "tests/support/layer_checks.hpp"
 #include "tests/support/layers.hpp"
 
 using namespace w4moe;
@@ -31,29 +29,7 @@ void check_layer(const Gpu& gpu, Engine& engine, const Problem& problem, std::st
   for (const i64 tokens : {1, 3, 9, 33, 100, 150, 290}) {
     INFO(problem.name << " " << pin << ", H " << problem.shape.hidden << ", I " << problem.shape.intermediate << ", m " << tokens);
     const DeviceInputs inputs(*gpu.table, problem, tokens, synthetic);
-    std::vector<u16> first;
-    for (const u8 filling : {u8{0xff}, u8{0x00}, u8{0x5b}}) {
-      const std::vector<u8> payload(static_cast<std::size_t>(layer.scratch.bytes() - kControlBytes), filling);
-      gpu_must(layer.scratch.upload(payload.data(), static_cast<i64>(payload.size()), kControlBytes));
-      gpu_must(inputs.out.fill(0xff));
-      const std::vector<u16> out = layer.run(inputs);
-      if (first.empty()) first = out;
-      REQUIRE(out == first);
-    }
-    ReferenceOptions reference;
-    reference.threads = 0;
-    std::vector<u16> mirror(first.size());
-    gpu_must(reference_mirror(problem, layer.host.source, inputs.host.inputs, mirror, reference));
-    if (exact) {
-      REQUIRE(first == mirror);
-    } else {
-      std::vector<double> fp64(first.size());
-      gpu_must(reference_fp64(problem, layer.host.source, inputs.host.inputs, fp64, reference));
-      const ContractVerdict verdict = check_contract(problem, compare_outputs(problem.dtype, first, fp64, problem.shape.hidden),
-                                                     compare_outputs(problem.dtype, mirror, fp64, problem.shape.hidden));
-      INFO(verdict.reason);
-      REQUIRE(verdict.holds);
-    }
+    check_outputs(layer, inputs, run_under_fillings(layer, inputs), exact);
   }
   gpu_must(engine.unload(layer.plan));
 }
