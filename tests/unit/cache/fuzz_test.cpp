@@ -19,7 +19,7 @@ TEST_CASE("C10: twenty thousand entry files with damaged footers and a right che
     Bytes file = whole;
     if (random() % 4 == 0) file.erase(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(random() % (file.size() - kFooterBytes)));
     std::byte* const footer = file.data() + (file.size() - kFooterBytes);
-    for (unsigned edits = random() % 3; edits > 0; --edits) {
+    for (auto edits = random() % 3; edits > 0; --edits) {
       // Numbers that are near the truth, far from it, or wrap when they are added up.
       const std::uint64_t values[] = {0, 1, file.size(), file.size() - kFooterBytes, random() % 600, ~std::uint64_t{0}, std::uint64_t{1} << 63, random()};
       const std::uint64_t value = values[random() % std::size(values)];
