@@ -111,6 +111,8 @@ std::vector<const TileRule*> rules_of(const Choices& choices) {
 /// Fewest tokens whose routes the parallel routing kernels sort.
 i64 parallel_from(const Shape& shape) { return ceil_div(kParallelRoutePairs, shape.topk); }
 
+bool is_parallel(const Rung& rung, const Shape& shape) { return !rung.direct && rung.first_tokens >= parallel_from(shape); }
+
 /// Cuts 1..tokens into rungs, ascending and without gaps: where the block width changes, where a tile does, and where routing
 /// becomes parallel.
 std::vector<Rung> ladder(const Problem& problem, const DeviceSpec& device, i64 tokens, const Choices& choices) {
@@ -261,14 +263,14 @@ std::string label_of(const TileChoice& choice) {
   return std::string(choice.pin);
 }
 
-Status add_buckets(Plan& plan, const Choices& choices) {
-  for (const Rung& rung : ladder(plan.problem, plan.device, plan.chunk_tokens, choices)) {
+Status add_buckets(Plan& plan, const Choices& choices, const std::vector<Rung>& rungs) {
+  for (const Rung& rung : rungs) {
     Bucket bucket;
     bucket.first_tokens = rung.first_tokens;
     bucket.last_tokens = rung.last_tokens;
     bucket.block_rows = static_cast<int>(block_rows_of(*rung.rule));
     bucket.direct = rung.direct;
-    bucket.parallel_route = !rung.direct && rung.first_tokens >= parallel_from(plan.problem.shape);
+    bucket.parallel_route = is_parallel(rung, plan.problem.shape);
     Result<int> fc1 = 0, fc2 = 0;
     if (rung.direct) {
       const DirectChoice first = direct_fc1_tile(plan.problem, plan.device);
@@ -366,16 +368,16 @@ Result<Plan> make_plan(const Problem& problem, const DeviceSpec& device, const P
     }
     const bool routed = plan.scratch.routed;
     const std::vector<Rung> rungs = ladder(problem, device, plan.chunk_tokens, choices);
-    const auto is_parallel = [&](const Rung& rung) { return rung.first_tokens >= parallel_from(problem.shape); };
-    if (std::any_of(rungs.begin(), rungs.end(), [&](const Rung& r) { return !r.direct && !is_parallel(r); })) {
+    const auto parallel = [&](const Rung& rung) { return is_parallel(rung, problem.shape); };
+    if (std::any_of(rungs.begin(), rungs.end(), [&](const Rung& r) { return !r.direct && !parallel(r); })) {
       plan.route = add_small_kernel(plan, KernelKind::route, "route", "one CTA sorts the routes by expert");
     }
-    if (std::any_of(rungs.begin(), rungs.end(), is_parallel)) {
+    if (std::any_of(rungs.begin(), rungs.end(), parallel)) {
       plan.route_count = add_small_kernel(plan, KernelKind::route_count, "route_count",
                                           fmt::format("from {} routes on: many CTAs count the routes of each expert", kParallelRoutePairs));
       plan.route_place = add_small_kernel(plan, KernelKind::route_place, "route_place", "and place them");
     }
-    if (Status s = add_buckets(plan, choices); !s) return s.error();
+    if (Status s = add_buckets(plan, choices, rungs); !s) return s.error();
     if (routed) plan.combine = add_small_kernel(plan, KernelKind::combine, "combine", "sums the routes of a token in fp32, in route order");
   }
   add_regions(plan);
