@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "generator/plan/candidates.hpp"
+#include "generator/plan/cost_model.hpp"
 #include "generator/render/variant_header.hpp"
 
 namespace w4moe {
@@ -84,6 +87,42 @@ Json kernel_json(const Plan& plan, const PlannedKernel& kernel) {
   return j;
 }
 
+/// A prediction in JSON: tenths of a microsecond, or null.
+Json us_json(std::optional<double> us) { return us ? Json(std::round(*us * 10) / 10) : Json(nullptr); }
+
+std::string us_text(std::optional<double> us) { return us ? fmt::format("{:.1f}", *us) : std::string("-"); }
+
+/// Predicted times of everything that could serve a bucket; the one that does is marked.
+std::string candidates_text(const Bucket& bucket, const std::vector<Candidate>& candidates) {
+  if (candidates.empty()) return {};
+  const bool one = bucket.first_tokens == bucket.last_tokens;
+  std::string text = fmt::format("      candidates, predicted us at {}{}:\n", bucket.first_tokens, one ? "" : fmt::format(" .. {}", bucket.last_tokens));
+  for (const Candidate& c : candidates) {
+    const std::string times = one ? us_text(c.first_us) : fmt::format("{:>9} .. {}", us_text(c.first_us), us_text(c.last_us));
+    text += fmt::format("      {} {:<7} {:<24} {}\n", c.chosen ? '*' : ' ', c.name, times, c.pin.empty() ? "no pin" : "pin " + c.pin);
+  }
+  return text;
+}
+
+Json bucket_json(const Plan& plan, const Bucket& b, const std::vector<Candidate>& candidates) {
+  Json j{{"first_tokens", b.first_tokens},
+         {"last_tokens", b.last_tokens},
+         {"block_rows", b.block_rows},
+         {"direct", b.direct},
+         {"parallel_route", b.parallel_route},
+         {"kernels", bucket_kernels(plan, b)},
+         {"reason", b.reason},
+         {"predicted_us", Json::array({us_json(predict_us(plan, b, b.first_tokens)), us_json(predict_us(plan, b, b.last_tokens))})},
+         {"candidates", Json::array()}};
+  for (const Candidate& c : candidates) {
+    j["candidates"].push_back({{"name", c.name},
+                               {"pin", c.pin.empty() ? Json(nullptr) : Json(c.pin)},
+                               {"predicted_us", Json::array({us_json(c.first_us), us_json(c.last_us)})},
+                               {"chosen", c.chosen}});
+  }
+  return j;
+}
+
 }  // namespace
 
 std::string plan_json(const Plan& plan, int indent) {
@@ -107,15 +146,8 @@ std::string plan_json(const Plan& plan, int indent) {
   j["kernels"] = Json::array();
   for (const PlannedKernel& k : plan.kernels) j["kernels"].push_back(kernel_json(plan, k));
   j["buckets"] = Json::array();
-  for (const Bucket& b : plan.buckets) {
-    j["buckets"].push_back({{"first_tokens", b.first_tokens},
-                            {"last_tokens", b.last_tokens},
-                            {"block_rows", b.block_rows},
-                            {"direct", b.direct},
-                            {"parallel_route", b.parallel_route},
-                            {"kernels", bucket_kernels(plan, b)},
-                            {"reason", b.reason}});
-  }
+  const std::vector<std::vector<Candidate>> candidates = candidates_of(plan);
+  for (std::size_t i = 0; i < plan.buckets.size(); ++i) j["buckets"].push_back(bucket_json(plan, plan.buckets[i], candidates[i]));
   j["prepared_weight_bytes"] = plan.prepared_weight_bytes();
   j["layout_id"] = fmt::format("{:016x}", plan.layout());
   j["notes"] = plan.notes;
@@ -136,8 +168,14 @@ std::string explain(const Plan& plan) {
   for (const std::string& pin : plan.options.pins) fmt::format_to(out, "pin {}\n", pin);
 
   fmt::format_to(out, "\nbuckets (tokens: kernels)\n");
-  for (const Bucket& b : plan.buckets) {
-    fmt::format_to(out, "  {}..{}: {}\n      {}\n", b.first_tokens, b.last_tokens, fmt::join(bucket_kernels(plan, b), ", "), b.reason);
+  const std::vector<std::vector<Candidate>> candidates = candidates_of(plan);
+  for (std::size_t i = 0; i < plan.buckets.size(); ++i) {
+    const Bucket& b = plan.buckets[i];
+    fmt::format_to(out, "  {}..{}: {}\n      {}\n{}", b.first_tokens, b.last_tokens, fmt::join(bucket_kernels(plan, b), ", "), b.reason,
+                   candidates_text(b, candidates[i]));
+  }
+  if (const CostModel* model = costs_for(plan.device)) {
+    fmt::format_to(out, "predictions: from measurements on one {}, random routing; the rules pick, not the predictions\n", model->device);
   }
   fmt::format_to(out, "\nkernels\n");
   for (const PlannedKernel& k : plan.kernels) {

@@ -54,6 +54,30 @@ TEST_CASE("explain: the JSON has the fields that scripts rely on, and its number
   CHECK(plan_json(plan, -1).find('\n') == std::string::npos);
 }
 
+TEST_CASE("explain: every bucket lists its candidates with predictions and marks the one that serves") {
+  for (const std::vector<std::string>& pins : {std::vector<std::string>{}, {"portable"}, {"w48"}}) {
+    const Plan plan = plan_of(seed_case(8192), "seed-case", Arch::sm_90a, {pins, 0});
+    const nlohmann::json j = nlohmann::json::parse(plan_json(plan));
+    for (const auto& bucket : j["buckets"]) {
+      INFO(bucket["first_tokens"]);
+      int chosen = 0;
+      for (const auto& c : bucket["candidates"]) {
+        chosen += c["chosen"].get<bool>() ? 1 : 0;
+        CHECK(c["predicted_us"][0].get<double>() > 0);
+        CHECK(c["predicted_us"][1].get<double>() > 0);
+        if (c["chosen"].get<bool>()) CHECK(c["predicted_us"] == bucket["predicted_us"]);
+        if (c["pin"].is_string()) CHECK(make_plan(seed_case(8192), named_device(Arch::sm_90a), {{c["pin"].get<std::string>()}, 0}).ok());
+      }
+      CHECK(chosen == 1);
+      CHECK(bucket["candidates"].size() >= 9);
+    }
+  }
+  // No measurements, no predictions.
+  const nlohmann::json j = nlohmann::json::parse(plan_json(plan_of(seed_case(64), "seed-case", Arch::sm_120a)));
+  CHECK(j["buckets"][0]["candidates"].empty());
+  CHECK(j["buckets"][0]["predicted_us"][0].is_null());
+}
+
 TEST_CASE("explain: a name with odd bytes still gives valid JSON") {
   const Plan plan = plan_of(seed_case(), std::string("a\"b\\\n\xff\x01", 7), Arch::sm_90a);
   CHECK(nlohmann::json::accept(plan_json(plan)));

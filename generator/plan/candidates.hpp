@@ -1,0 +1,25 @@
+// What else could serve a bucket, and how long the cost model thinks each would take.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "w4moe/plan.hpp"
+
+namespace w4moe {
+
+/// One way to serve the token counts of a bucket.
+struct Candidate {
+  std::string name;                 ///< "direct", or the block width: "n8", "w48"
+  std::string pin;                  ///< pin that forces it, "" for direct kernels (no-direct rules them out)
+  std::optional<double> first_us;   ///< predicted time of a layer at the bucket's first and last token count
+  std::optional<double> last_us;
+  bool chosen = false;
+};
+
+/// For each bucket, every candidate that the device serves, in the order of the pins; empty lists where no costs were measured.
+/// Candidates that the plan's own pins rule out are among them.
+std::vector<std::vector<Candidate>> candidates_of(const Plan& plan);
+
+}  // namespace w4moe
