@@ -1,5 +1,5 @@
-# What other projects get: the shared library w4moe::w4moe, the archive w4moe::w4moe_static, headers, CMake and
-# pkg-config files. docs/decisions/0002-packaging.md says why it is cut this way.
+# What other projects get: the C interface w4moe::w4moe_c, the C++ library w4moe::w4moe, the archive w4moe::w4moe_static, headers,
+# CMake and pkg-config files. docs/decisions/0002-packaging.md says why it is cut this way.
 include_guard()
 
 # The folders' libraries are one library to the outside.
@@ -39,6 +39,31 @@ if(NOT W4MOE_SANITIZE)  # a sanitizer's run-time library is in the program, not 
   target_link_options(w4moe_shared PRIVATE -Wl,--no-undefined)
 endif()
 
+# The C interface, with all that is below it: its names and its soname change only with W4MOE_ABI_VERSION, whatever becomes of the
+# C++ interface.
+file(STRINGS ${PROJECT_SOURCE_DIR}/runtime/include/w4moe/w4moe.h w4moe_abi_line REGEX "^#define W4MOE_ABI_VERSION [0-9]+$")
+string(REGEX REPLACE ".* " "" w4moe_abi_version "${w4moe_abi_line}")
+set(w4moe_c_exports ${CMAKE_CURRENT_LIST_DIR}/c_exports.map)
+add_library(w4moe_c SHARED ${w4moe_objects} $<TARGET_OBJECTS:w4moe_capi>)
+set_target_properties(w4moe_c PROPERTIES
+  LINKER_LANGUAGE CXX
+  VERSION ${w4moe_abi_version}.${PROJECT_VERSION}
+  SOVERSION ${w4moe_abi_version}
+  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/package
+  BUILD_RPATH "$ORIGIN"  # beside libfmt and libspdlog in the Python wheel
+  INSTALL_RPATH "$ORIGIN"
+  LINK_DEPENDS ${w4moe_c_exports})
+target_link_libraries(w4moe_c PRIVATE ${w4moe_private_depends})
+target_include_directories(w4moe_c INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/runtime/include>
+  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_link_options(w4moe_c PRIVATE -Wl,--version-script=${w4moe_c_exports})
+if(NOT W4MOE_SANITIZE)
+  target_link_options(w4moe_c PRIVATE -Wl,--no-undefined)
+endif()
+w4moe_target_defaults(w4moe_c)
+
+add_library(w4moe::w4moe_c ALIAS w4moe_c)
 add_library(w4moe::w4moe ALIAS w4moe_shared)
 add_library(w4moe::w4moe_static ALIAS w4moe_static)
 
@@ -49,7 +74,7 @@ endif()
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/w4moe)
 
-install(TARGETS w4moe_shared EXPORT w4moeSharedTargets)
+install(TARGETS w4moe_shared w4moe_c EXPORT w4moeSharedTargets)
 install(TARGETS w4moe_static EXPORT w4moeStaticTargets)
 install(EXPORT w4moeSharedTargets NAMESPACE w4moe:: DESTINATION ${package_dir})
 install(EXPORT w4moeStaticTargets NAMESPACE w4moe:: DESTINATION ${package_dir})
@@ -70,8 +95,10 @@ foreach(dir LIBDIR INCLUDEDIR)
     set(w4moe_pc_${dir} "\${prefix}/${CMAKE_INSTALL_${dir}}")
   endif()
 endforeach()
-configure_file(${CMAKE_CURRENT_LIST_DIR}/w4moe.pc.in ${PROJECT_BINARY_DIR}/package/w4moe.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/package/w4moe.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(pc w4moe w4moe_c)
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/${pc}.pc.in ${PROJECT_BINARY_DIR}/package/${pc}.pc @ONLY)
+endforeach()
+install(FILES ${PROJECT_BINARY_DIR}/package/w4moe.pc ${PROJECT_BINARY_DIR}/package/w4moe_c.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 # Headers are installed by a script, since they change their names for each other (see there).
 install(CODE "

@@ -18,11 +18,14 @@ function(w4moe_target_defaults target)
   endif()
 endfunction()
 
-# w4moe_library(NAME [DEPENDS ...] [PRIVATE_DEPENDS ...]): every .cpp below the current folder, except main.cpp.
+# w4moe_library(NAME [EXCLUDE REGEX] [DEPENDS ...] [PRIVATE_DEPENDS ...]): every .cpp below the current folder, except main.cpp.
 function(w4moe_library target)
-  cmake_parse_arguments(ARG "" "" "DEPENDS;PRIVATE_DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "EXCLUDE" "DEPENDS;PRIVATE_DEPENDS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
+  if(ARG_EXCLUDE)
+    list(FILTER sources EXCLUDE REGEX "${ARG_EXCLUDE}")
+  endif()
   if(NOT sources)  # A folder without sources yet is an empty library, not an error.
     set(sources ${CMAKE_CURRENT_BINARY_DIR}/empty.cpp)
     file(WRITE ${sources} "")

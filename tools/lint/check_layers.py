@@ -60,7 +60,7 @@ ALSO = {
 }
 
 CUDA_HEADER = re.compile(r"(?:cuda|nvrtc|cublas|cooperative_groups|nvtx|cub/|thrust/|cute/|cutlass/|mma\.h|vector_types\.h)")
-STANDARD_HEADER = re.compile(r"[a-z_0-9]+|std(?:int|def|bool)\.h")
+STANDARD_HEADER = re.compile(r"[a-z_0-9]+|(?:stdint|stddef|stdbool|string)\.h")
 PUBLIC = ("generator/include", "runtime/include")
 # Where a quoted include is looked for, besides the including file's own folder; as the compile commands have it.
 INCLUDE_DIRS = ("", "templates", "generator/include", "runtime/include")
