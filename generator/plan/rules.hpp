@@ -18,18 +18,20 @@ struct TileRule {
 inline constexpr std::array<TileRule, 4> kPortableRules{{{"n8", 4}, {"n16", 14}, {"n32", 40}, {"n64", 0}}};
 
 /// The ladder where the wgmma family serves: it starts with the portable family's narrowest blocks. An expert's routes are cut
-/// into blocks of one size, so beyond 88 routes whichever of w128 and w144 leaves less of its last width empty takes turns.
-inline constexpr std::array<TileRule, 12> kWgmmaRules{{{"n8", 2},
-                                                      {"w24", 18, Family::wgmma},
-                                                      {"w48", 44, Family::wgmma},
-                                                      {"w96", 88, Family::wgmma},
-                                                      {"w128", 116, Family::wgmma},
-                                                      {"w144", 140, Family::wgmma},
-                                                      {"w128", 236, Family::wgmma},
-                                                      {"w144", 280, Family::wgmma},
-                                                      {"w128", 360, Family::wgmma},
-                                                      {"w144", 424, Family::wgmma},
-                                                      {"w128", 490, Family::wgmma},
+/// into blocks of one size, so beyond 85 routes whichever leaves less of its last width empty takes turns. Between
+/// the measured cells each end lies where the cost model sees both neighbours level, so that no m is slower than the next.
+inline constexpr std::array<TileRule, 13> kWgmmaRules{{{"n8", 2},
+                                                      {"w24", 17, Family::wgmma},
+                                                      {"w48", 38, Family::wgmma},
+                                                      {"w96", 85, Family::wgmma},
+                                                      {"w128", 114, Family::wgmma},
+                                                      {"w144", 141, Family::wgmma},
+                                                      {"w96", 177, Family::wgmma},
+                                                      {"w128", 241, Family::wgmma},
+                                                      {"w144", 288, Family::wgmma},
+                                                      {"w128", 367, Family::wgmma},
+                                                      {"w144", 439, Family::wgmma},
+                                                      {"w128", 500, Family::wgmma},
                                                       {"w144", 0, Family::wgmma}}};
 
 struct WgmmaChoice {

@@ -192,8 +192,8 @@ TEST_CASE("R12: a device with less shared memory gets fewer stages, units, rows,
 TEST_CASE("plan: the wgmma family takes over where experts have more than a few routes") {
   const Plan plan = plan_of(problem_of(2880, 2880, 32, 4, 8192, "mxfp4"));
   const auto name = [&](i64 m) { return plan.kernels[plan.bucket_for(m).fc1].name; };
-  for (const auto& [average, kernel] : {std::pair<i64, const char*>{2, "fc1.n8"}, {3, "fc1.w24"}, {18, "fc1.w24"}, {19, "fc1.w48"},
-                                        {45, "fc1.w96"}, {89, "fc1.w128"}, {128, "fc1.w144"}, {192, "fc1.w128"}, {256, "fc1.w144"},
+  for (const auto& [average, kernel] : {std::pair<i64, const char*>{2, "fc1.n8"}, {3, "fc1.w24"}, {17, "fc1.w24"}, {18, "fc1.w48"},
+                                        {39, "fc1.w96"}, {86, "fc1.w128"}, {128, "fc1.w144"}, {160, "fc1.w96"}, {192, "fc1.w128"}, {256, "fc1.w144"},
                                         {384, "fc1.w144"}, {450, "fc1.w128"}, {1000, "fc1.w144"}}) {
     INFO(average);
     CHECK(name(average * 8) == kernel);  // top-k 4 over 32 experts
