@@ -17,7 +17,9 @@ Result<float> metadata_float(const std::string& key, const std::string& text) {
   return value;
 }
 
-Status read_metadata(const std::map<std::string, std::string>& metadata, Problem& problem) {
+}  // namespace
+
+Status read_layer_metadata(const std::map<std::string, std::string>& metadata, Problem& problem) {
   const auto text = [&](const char* key) { const auto at = metadata.find(key); return at == metadata.end() ? nullptr : &at->second; };
   if (const std::string* name = text("activation")) {
     const Result<Activation> activation = parse_activation(*name);
@@ -48,8 +50,6 @@ Status read_metadata(const std::map<std::string, std::string>& metadata, Problem
   return {};
 }
 
-}  // namespace
-
 Result<LayerFile> open_layer(const std::vector<std::string>& paths, const std::string& prefix) {
   std::vector<SafetensorsFile> files;
   for (const std::string& path : paths) {
@@ -65,14 +65,9 @@ Result<LayerFile> read_layer(std::vector<SafetensorsFile> files, const std::stri
   layer.files = std::move(files);
   Result<TensorTable> table = TensorTable::find_layer(layer.files, prefix);
   if (!table) return table.error();
-  layer.prefix = table->prefix();
-  layer.problem.name = layer.prefix;
-  layer.problem.shape.topk = 1;
-  layer.problem.shape.max_tokens = 1;
   if (Status s = read_family(*table, layer); !s) return s.error();
-  if (Status s = table->all_used(); !s) return s.error();
   for (const SafetensorsFile& file : layer.files) {
-    if (Status s = read_metadata(file.metadata(), layer.problem); !s) return s.error();
+    if (Status s = read_layer_metadata(file.metadata(), layer.problem); !s) return s.error();
   }
   return layer;
 }

@@ -7,6 +7,12 @@
 
 namespace w4moe {
 
+/// What the tensors of a layer cannot tell, from the model's config.json where there is one.
+struct ReadHints {
+  bool gptq_v2 = false;         ///< zero points are stored as they are; GPTQ's first format stores them less one
+  bool gptq_symmetric = false;  ///< every zero point stands for 8: checked, then left out
+};
+
 struct LayerFile {
   std::string family;   ///< "gpt-oss", "mxfp4 per expert", "modelopt", "compressed-tensors", "gptq", "awq"
   std::string prefix;   ///< of the tensors' names, up to and with "experts."

@@ -29,14 +29,15 @@ constexpr FamilyNames kGptq{"gptq", "qweight", "scales", "", "qzeros"};
 constexpr FamilyNames kAwq{"awq", "qweight", "scales", "", "qzeros"};
 
 /// Tensors that belong to other uses of the same weights (W4A4, W4A8) and change nothing here.
-constexpr std::string_view kIgnored[] = {"input_scale", "input_global_scale", "weight_g_idx"};
+constexpr std::string_view kIgnored[] = {"input_scale", "input_global_scale"};
 
 /// Codes in a word, and the shapes they give the tensors of a rows x k projection.
 constexpr i64 kCodesPerWord = 8;
 
 class PerExpertReader {
  public:
-  PerExpertReader(TensorTable& table, LayerFile& layer) : table_(table), layer_(layer), problem_(layer.problem), source_(layer.source) {}
+  PerExpertReader(TensorTable& table, LayerFile& layer, const ReadHints& hints)
+      : table_(table), layer_(layer), hints_(hints), problem_(layer.problem), source_(layer.source) {}
 
   Status read() {
     if (Status s = count_experts(); !s) return s;
@@ -67,7 +68,8 @@ class PerExpertReader {
     for (const auto& [tensor_name, tensor] : table_.tensors()) {
       const std::size_t digits = tensor_name.find_first_not_of("0123456789");
       if (digits == 0 || digits == std::string::npos || digits > 6 || tensor_name[digits] != '.') {
-        return table_.fault(tensor_name, fmt::format("expected an expert's number below {} after 'experts.'", kMaxExperts));
+        return table_.fault(tensor_name, fmt::format("expected an expert's number below {} after 'experts.', or gpt-oss's gate_up_proj_blocks and "
+                                                     "down_proj_blocks with their _scales", kMaxExperts));
       }
       largest = std::max<i64>(largest, std::strtol(tensor_name.c_str(), nullptr, 10));
     }
@@ -100,7 +102,7 @@ class PerExpertReader {
       if (codes->shape.size() != 2 || scales->shape.size() != 2) return table_.fault(name(0, up_, "qweight"), "is no matrix");
       const bool is_awq = scales->shape[1] % kCodesPerWord == 0 && codes->shape[1] == scales->shape[1] / kCodesPerWord;
       names_ = is_awq ? kAwq : kGptq;
-      format = QuantFormat{CodeType::u4, ScaleType::f16, kWholeRow, true, false};
+      format = QuantFormat{CodeType::u4, ScaleType::f16, kWholeRow, is_awq || !hints_.gptq_symmetric, false};
     } else if (has("weight_packed")) {
       names_ = kCompressed;
       if (tensor("weight_packed")->dtype == "I32") {
@@ -115,7 +117,7 @@ class PerExpertReader {
       names_ = has("scale") ? kMxPerExpert : has("weight_scale_2") ? kModelOpt : kModelOptMx;
       format = has("weight_scale_2") ? kNvfp4 : kMxfp4;
     } else {
-      return table_.fault(name(0, up_, "*"), "no weight, weight_packed or qweight among its tensors");
+      return table_.fault(name(0, up_, "*"), "no codes among its tensors (accepted: weight, weight_packed or qweight, each with its scales)");
     }
     if (names_.zeros.empty() || !format.has_zero_point) names_.zeros = "";
     layer_.family = names_.family;
@@ -175,7 +177,7 @@ class PerExpertReader {
     source_.code_sign = problem_.format.is_int4() ? CodeSign::offset8 : CodeSign::unspecified;
     source_.scale_layout = transposed() ? ScaleLayout::transposed : ScaleLayout::row_major;
     source_.zero_order = names_.zeros.empty() ? ZeroOrder::none : is_awq() ? ZeroOrder::awq_words : ZeroOrder::nibbles_along_rows;
-    source_.zero_add = names_.family == kGptq.family ? 1 : 0;  // its first format stores zero points less one
+    source_.zero_add = names_.family == kGptq.family && !hints_.gptq_v2 ? 1 : 0;  // its first format stores zero points less one
     source_.global_convention = names_.global.empty()                 ? GlobalConvention::none
                                 : names_.family == kCompressed.family ? GlobalConvention::reciprocal
                                                                       : GlobalConvention::multiply;
@@ -211,7 +213,12 @@ class PerExpertReader {
       if (Status s = add(name(expert, projection, "bias"), {rows}, {"BF16", "F16", "F32"}, {rows}, {}, matrix.bias); !s) return s;
     }
     for (const std::string_view ignored : kIgnored) table_.ignore(name(expert, projection, ignored));
-    if (Status s = check_order_of_groups(expert, projection, k); !s) return s;
+    for (const std::string_view order : {"g_idx", "weight_g_idx"}) {
+      if (Status s = check_order_of_groups(name(expert, projection, order), k); !s) return s;
+    }
+    if (names_.family == kGptq.family && names_.zeros.empty()) {
+      if (Status s = check_zeros_are_trivial(name(expert, projection, kGptq.zeros), groups, rows); !s) return s;
+    }
     return check_stated_shape(name(expert, projection, "weight_shape"), rows, k);
   }
 
@@ -251,8 +258,7 @@ class PerExpertReader {
   }
 
   /// GPTQ with act-order permutes the columns of a group: only the trivial order is served.
-  Status check_order_of_groups(i64 expert, std::string_view projection, i64 k) {
-    const std::string order_name = name(expert, projection, "g_idx");
+  Status check_order_of_groups(const std::string& order_name, i64 k) {
     if (!table_.has(order_name)) return {};
     const Result<const FileTensor*> order = table_.require(order_name, {k}, {"I32"});
     if (!order) return order.error();
@@ -262,6 +268,20 @@ class PerExpertReader {
       if (group != problem_.format.group_of(column)) {
         return Error{ErrorCode::unsupported, fmt::format("tensor '{}{}': column {} belongs to group {} (act-order is not served)",
                                                          table_.prefix(), order_name, column, group)};
+      }
+    }
+    return {};
+  }
+
+  /// A symmetric GPTQ checkpoint stores zero points all the same.
+  Status check_zeros_are_trivial(const std::string& zeros_name, i64 groups, i64 rows) {
+    const Result<const FileTensor*> zeros = table_.require(zeros_name, {groups, word_rows(rows)}, {"I32"});
+    if (!zeros) return zeros.error();
+    const u8 pair = hints_.gptq_v2 ? 0x88 : 0x77;
+    const auto* bytes = reinterpret_cast<const u8*>((*zeros)->data);
+    for (i64 i = 0; i < (*zeros)->bytes; ++i) {
+      if (bytes[i] != pair) {
+        return table_.fault(zeros_name, fmt::format("byte {} is 0x{:02x}: a zero point that is not 8, though the config says sym (expected 0x{:02x})", i, bytes[i], pair));
       }
     }
     return {};
@@ -283,6 +303,7 @@ class PerExpertReader {
 
   TensorTable& table_;
   LayerFile& layer_;
+  const ReadHints& hints_;
   Problem& problem_;
   SourceWeights& source_;
   FamilyNames names_{};
@@ -294,10 +315,15 @@ class PerExpertReader {
 
 }  // namespace
 
-Status read_per_expert(TensorTable& table, LayerFile& layer) { return PerExpertReader(table, layer).read(); }
+Status read_per_expert(TensorTable& table, LayerFile& layer, const ReadHints& hints) { return PerExpertReader(table, layer, hints).read(); }
 
-Status read_family(TensorTable& table, LayerFile& layer) {
-  return table.has("gate_up_proj_blocks") ? read_gpt_oss(table, layer) : read_per_expert(table, layer);
+Status read_family(TensorTable& table, LayerFile& layer, const ReadHints& hints) {
+  layer.prefix = table.prefix();
+  layer.problem.name = layer.prefix;
+  layer.problem.shape.topk = 1;
+  layer.problem.shape.max_tokens = 1;
+  Status read = table.has("gate_up_proj_blocks") ? read_gpt_oss(table, layer) : read_per_expert(table, layer, hints);
+  return read ? table.all_used() : read;
 }
 
 }  // namespace w4moe

@@ -11,8 +11,18 @@ namespace {
 constexpr std::string_view kExperts = "experts.";
 constexpr std::size_t kListed = 8;
 
-/// Length of the prefix with "experts." if the name is that of an expert tensor, else 0.
-std::size_t prefix_length(std::string_view name) {
+std::string list(const std::set<std::string>& prefixes) {
+  std::vector<std::string> some;
+  for (const std::string& prefix : prefixes) {
+    if (some.size() == kListed) return fmt::format("{}, ... ({} in all)", fmt::join(some, ", "), prefixes.size());
+    some.push_back(prefix.substr(0, prefix.size() - kExperts.size()));
+  }
+  return fmt::format("{}", fmt::join(some, ", "));
+}
+
+}  // namespace
+
+std::size_t expert_prefix_length(std::string_view name) {
   for (std::size_t at = name.find(kExperts); at != std::string_view::npos; at = name.find(kExperts, at + 1)) {
     if (at > 0 && name[at - 1] != '.') continue;  // "shared_experts."
     const std::string_view rest = name.substr(at + kExperts.size());
@@ -24,23 +34,12 @@ std::size_t prefix_length(std::string_view name) {
   return 0;
 }
 
-std::string normal_prefix(std::string_view prefix) {
+std::string normal_expert_prefix(std::string_view prefix) {
   std::string text(prefix);
   if (!text.empty() && text.back() != '.') text += '.';
   if (!text.ends_with(kExperts)) text += kExperts;
   return text;
 }
-
-std::string list(const std::set<std::string>& prefixes) {
-  std::vector<std::string> some;
-  for (const std::string& prefix : prefixes) {
-    if (some.size() == kListed) return fmt::format("{}, ... ({} in all)", fmt::join(some, ", "), prefixes.size());
-    some.push_back(prefix.substr(0, prefix.size() - kExperts.size()));
-  }
-  return fmt::format("{}", fmt::join(some, ", "));
-}
-
-}  // namespace
 
 Result<SourceType> source_type_of(const FileTensor& tensor) {
   static const std::map<std::string_view, SourceType> kTypes{{"U8", SourceType::u8},        {"I8", SourceType::i8},
@@ -53,12 +52,23 @@ Result<SourceType> source_type_of(const FileTensor& tensor) {
   return Error{ErrorCode::unsupported, fmt::format("tensor '{}': dtype {} is not used in layers", tensor.name, tensor.dtype)};
 }
 
+Result<TensorTable> TensorTable::of_layer(std::string prefix, const std::vector<const FileTensor*>& tensors) {
+  TensorTable table;
+  table.prefix_ = std::move(prefix);
+  for (const FileTensor* tensor : tensors) {
+    if (!table.tensors_.emplace(tensor->name.substr(table.prefix_.size()), tensor).second) {
+      return Error{ErrorCode::corrupt, fmt::format("tensor '{}' is in two files", tensor->name)};
+    }
+  }
+  return table;
+}
+
 Result<TensorTable> TensorTable::find_layer(const std::vector<SafetensorsFile>& files, std::string_view prefix) {
   std::set<std::string> prefixes;
   std::string example;
   for (const SafetensorsFile& file : files) {
     for (const FileTensor& tensor : file.tensors()) {
-      const std::size_t length = prefix_length(tensor.name);
+      const std::size_t length = expert_prefix_length(tensor.name);
       if (length > 0) prefixes.insert(tensor.name.substr(0, length));
       if (length == 0 && example.empty()) example = tensor.name;
     }
@@ -70,7 +80,7 @@ Result<TensorTable> TensorTable::find_layer(const std::vector<SafetensorsFile>& 
   }
   TensorTable table;
   if (!prefix.empty()) {
-    table.prefix_ = normal_prefix(prefix);
+    table.prefix_ = normal_expert_prefix(prefix);
     if (prefixes.count(table.prefix_) == 0) {
       return Error{ErrorCode::invalid_argument, fmt::format("no layer '{}' (layers: {})", prefix, list(prefixes))};
     }

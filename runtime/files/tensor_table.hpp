@@ -12,8 +12,17 @@ namespace w4moe {
 /// The type of a file's tensor as weight preparation knows it; errors name the tensor.
 Result<SourceType> source_type_of(const FileTensor& tensor);
 
+/// Length of the prefix with "experts." if the name is that of a routed expert's tensor, else 0.
+std::size_t expert_prefix_length(std::string_view name);
+
+/// A layer's prefix as people write it, with "experts." at its end.
+std::string normal_expert_prefix(std::string_view prefix);
+
 class TensorTable {
  public:
+  /// The tensors of one layer that the caller has found: their names begin with `prefix`. A name that comes twice is an error.
+  static Result<TensorTable> of_layer(std::string prefix, const std::vector<const FileTensor*>& tensors);
+
   /// Finds the layer in the files. `prefix` may be empty if they hold one layer only; "model.layers.3.mlp" and the same with a dot
   /// or with "experts." at its end all name one layer. Errors list the layers there are.
   static Result<TensorTable> find_layer(const std::vector<SafetensorsFile>& files, std::string_view prefix);

@@ -85,8 +85,11 @@ struct SourceWeights {
 struct PackOptions {
   bool allow_nan_scales = false;  ///< NaN scales pass through to the outputs that use them instead of being refused
   int threads = 1;                ///< host threads; 0: as many as the machine has
-  /// Called in ascending order after the last read of an expert's tensors, which may then be freed.
+  /// Called in ascending order after the last read of an expert's tensors, which may then be freed. Several threads may call it,
+  /// one at a time.
   std::function<void(i64 expert)> on_expert_done;
+  /// Asked before each expert is packed on the CPU, by any thread; true ends packing with an error (not_prepared).
+  std::function<bool()> cancelled;
 };
 
 /// Layout of the prepared weights of a problem. No check; validate() the problem first.
