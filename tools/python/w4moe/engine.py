@@ -176,7 +176,8 @@ class Engine:
             yield
             return
         with torch.cuda.device(torch.cuda.current_device() if self.ordinal is None else self.ordinal):
-            torch.cuda.mem_get_info()  # the runtime binds the device's context to this thread at its first call
+            if not torch.cuda.is_current_stream_capturing():
+                torch.cuda.mem_get_info()  # the runtime binds the device's context to this thread at its first call
             yield
 
     def _default_allocator(self, count: int) -> Any:
