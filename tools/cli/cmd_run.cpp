@@ -13,6 +13,7 @@
 #include "tools/cli/commands.hpp"
 #include "tools/cli/problem_source.hpp"
 #include "tools/cli/run_layer.hpp"
+#include "w4moe/checkpoint.hpp"
 #include "w4moe/engine.hpp"
 
 namespace w4moe::cli {
@@ -27,6 +28,7 @@ struct Subject {
   LayerInputs file_inputs;
   SyntheticLayer made;
   SyntheticInputs made_inputs;
+  std::shared_ptr<const void> mapping;  ///< of a checkpoint's files
   bool from_files = false;
 
   LayerCall call() const { return {&problem, from_files ? &file.source : &made.source, from_files ? &file_inputs.inputs : &made_inputs.inputs}; }
@@ -61,15 +63,35 @@ Status check_file_flags(const Options& options) {
       {"--tokens", options.run.tokens >= 0},
   };
   for (const auto& [flag, given] : fixed) {
-    if (given) return invalid_argument("{} and --weights exclude each other: the files tell it", flag);
+    if (given) return invalid_argument("{} and {} exclude each other: the files tell it", flag, options.run.checkpoint.empty() ? "--weights" : "--checkpoint");
   }
-  if (options.run.inputs.empty()) return invalid_argument("--weights needs --inputs FILE (x, topk_ids and topk_weights, or router_logits)");
+  if (options.run.inputs.empty()) return invalid_argument("a layer from files needs --inputs FILE (x, topk_ids and topk_weights, or router_logits)");
   return {};
+}
+
+/// A layer out of a checkpoint, as a layer file has it.
+Result<LayerFile> checkpoint_layer(const RunFlags& run, std::shared_ptr<const void>& mapping) {
+  if (run.layer.empty()) return invalid_argument("--checkpoint needs --layer: its number, or its prefix");
+  if (!run.weights.empty() || !run.prefix.empty()) return invalid_argument("--checkpoint and --weights exclude each other");
+  const Result<Checkpoint> checkpoint = Checkpoint::open(run.checkpoint);
+  if (!checkpoint) return checkpoint.error();
+  Result<CheckpointLayer> read = checkpoint->layer(run.layer);
+  if (!read) return read.error();
+  mapping = read->files;
+  LayerFile layer;
+  layer.family = std::move(read->family);
+  layer.prefix = std::move(read->prefix);
+  layer.problem = std::move(read->problem);
+  layer.source = std::move(read->source);
+  return layer;
 }
 
 Result<Subject> from_files(const Options& options) {
   if (Status s = check_file_flags(options); !s) return s.error();
-  Result<LayerFile> layer = open_layer(options.run.weights, options.run.prefix);
+  std::shared_ptr<const void> mapping;
+  const bool whole = !options.run.checkpoint.empty();
+  const std::string& origin = whole ? options.run.checkpoint : options.run.weights.front();
+  Result<LayerFile> layer = whole ? checkpoint_layer(options.run, mapping) : open_layer(options.run.weights, options.run.prefix);
   if (!layer) return layer.error();
   Result<LayerInputs> inputs = open_inputs(options.run.inputs, options.problem.topk.value_or(0));
   if (!inputs) return inputs.error();
@@ -78,7 +100,7 @@ Result<Subject> from_files(const Options& options) {
   subject.problem = layer->problem;
   Problem& p = subject.problem;
   if (inputs->hidden != p.shape.hidden) {
-    return invalid_argument("{}: x has {} columns, but the layer of {} has H {}", options.run.inputs, inputs->hidden, options.run.weights.front(), p.shape.hidden);
+    return invalid_argument("{}: x has {} columns, but the layer of {} has H {}", options.run.inputs, inputs->hidden, origin, p.shape.hidden);
   }
   if (options.problem.topk && *options.problem.topk != inputs->topk) {
     return invalid_argument("--topk {}: {} has topk_ids of {} columns", *options.problem.topk, options.run.inputs, inputs->topk);
@@ -95,6 +117,7 @@ Result<Subject> from_files(const Options& options) {
   }
   if (Status s = validate(p); !s) return s.error();
   subject.file = std::move(*layer);
+  subject.mapping = std::move(mapping);
   subject.file_inputs = std::move(*inputs);
   return subject;
 }
@@ -187,7 +210,7 @@ Result<LayerRun> run_on(const DeviceChoice& device, const LayerCall& call, const
 Result<int> cmd_run(const Options& options, Console& console) {
   const Result<DeviceChoice> device = choose_device(options.run.device);
   if (!device) return device.error();
-  const Result<Subject> subject = options.run.weights.empty() ? made_up(options) : from_files(options);
+  const Result<Subject> subject = options.run.weights.empty() && options.run.checkpoint.empty() ? made_up(options) : from_files(options);
   if (!subject) return subject.error();
   if (device->kind == DeviceKind::cpu && options.run.device.empty()) {
     console.note("no CUDA device: the layer is computed by the CPU reference that rounds as the kernels do (" + device->why + ")");

@@ -10,6 +10,7 @@ Result<int> cmd_plan(const Options& options, Console& console);
 Result<int> cmd_render(const Options& options, Console& console);
 Result<int> cmd_build(const Options& options, Console& console);
 Result<int> cmd_run(const Options& options, Console& console);
+Result<int> cmd_pack(const Options& options, Console& console);
 Result<int> cmd_bench(const Options& options, Console& console);
 Result<int> cmd_inspect(const Options& options, Console& console);
 Result<int> cmd_cache(const Options& options, Console& console);

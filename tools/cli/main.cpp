@@ -18,7 +18,7 @@ struct Verb {
 constexpr Verb kVerbs[] = {
     {"plan", cmd_plan},       {"render", cmd_render}, {"build", cmd_build},   {"run", cmd_run},
     {"inspect", cmd_inspect}, {"cache", cmd_cache},   {"doctor", cmd_doctor}, {"version", cmd_version},
-    {"bench", cmd_bench}, {"completion", cmd_completion}, {"man", cmd_man},
+    {"pack", cmd_pack},       {"bench", cmd_bench}, {"completion", cmd_completion}, {"man", cmd_man},
 };
 
 Result<int> run_verb(const Options& options, Console& console) {

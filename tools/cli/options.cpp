@@ -45,6 +45,25 @@ CLI::Validator shard_of() {
       "I/N");
 }
 
+bool read_rank(const std::string& text, int& rank, int& ranks) {
+  const char* const end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, rank);
+  if (first.ec != std::errc() || first.ptr == end || *first.ptr != '/') return false;
+  const auto second = std::from_chars(first.ptr + 1, end, ranks);
+  return second.ec == std::errc() && second.ptr == end && rank >= 0 && rank < ranks && ranks <= 65536;
+}
+
+/// "2/8": rank 2 of eight, counted from 0, as engines count them.
+CLI::Validator rank_of() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        int rank = 0, ranks = 0;
+        if (read_rank(text, rank, ranks)) return {};
+        return "'" + text + "' is not accepted (accepted: RANK/SIZE with ranks from 0, as in 0/8 .. 7/8)";
+      },
+      "RANK/SIZE");
+}
+
 CLI::Validator any_number() {
   return CLI::Validator(
       [](std::string& text) -> std::string {
@@ -182,6 +201,8 @@ void add_run(CLI::App& app, Options& o) {
   const char* files = "Files";
   repeatable(verb->add_option("--weights", r.weights, "Safetensors file with the layer's experts (repeatable: shards)")->type_name("FILE"))->group(files);
   verb->add_option("--prefix", r.prefix, "Which layer of the files, as in model.layers.3.mlp")->type_name("NAME")->group(files);
+  verb->add_option("--checkpoint", r.checkpoint, "A checkpoint's folder, instead of --weights")->type_name("FOLDER")->group(files);
+  verb->add_option("--layer", r.layer, "Which layer of the checkpoint: its number, or its prefix")->type_name("LAYER")->group(files);
   verb->add_option("--inputs", r.inputs, "Safetensors file with x, topk_ids and topk_weights, or router_logits")->type_name("FILE")->group(files);
   verb->add_option("--output", r.output, "Safetensors file that gets out")->type_name("FILE")->group(files);
   add_problem(verb, o);
@@ -193,6 +214,31 @@ void add_run(CLI::App& app, Options& o) {
       "  w4moe run --hidden 512 --intermediate 256 --experts 8 --topk 2 --max-tokens 64 \\\n"
       "            --format mxfp4 --activation silu --tokens 8 --check --json\n"
       "  w4moe run --weights layer.safetensors --inputs in.safetensors --output out.safetensors");
+}
+
+void add_pack(CLI::App& app, Options& o) {
+  CLI::App* verb = app.add_subcommand("pack", "Pack the experts of a checkpoint into files that an engine maps and copies to the GPU");
+  PackFlags& p = o.pack;
+  verb->add_option("checkpoint", p.checkpoint, "A folder with safetensors shards, their index, or one file")->type_name("FOLDER")->required();
+  verb->add_option("--out", p.output, "A folder (a file a layer; runs again go on where one ended), or NAME.safetensors for all layers")->type_name("FOLDER");
+  verb->add_option_function<std::string>("--tp", [&p](const std::string& text) { read_rank(text, p.tp_rank, p.tp_size); }, "Tensor-parallel rank and ranks, as in 2/8; ranks count from 0")
+      ->check(rank_of());
+  verb->add_option_function<std::string>("--ep", [&p](const std::string& text) { read_rank(text, p.ep_rank, p.ep_size); }, "Expert-parallel rank and ranks, as in 1/4; ranks count from 0")
+      ->check(rank_of());
+  verb->add_option("--layers", p.layers, "Numbers, ranges and prefixes, separated by commas, as in 3,8-11,mtp.0.ffn (default: all that hold 4-bit experts)")->type_name("LAYERS")
+      ->delimiter(',')->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  verb->add_option("--threads", p.threads, "Threads (default: the processors)")->check(whole_number(1, 1024));
+  verb->add_flag("--wide", p.wide, "MXFP4: the layout for exponents that spread over more than 127 steps");
+  verb->add_flag("--dry-run", p.dry_run, "Say which layers there are, their families, shapes and bytes; write nothing");
+  verb->add_flag("--verify", p.verify, "Compare every packed weight with the checkpoint afterwards; exit code 6 where one differs");
+  verb->add_flag("--overwrite", p.overwrite, "Replace files that hold something else");
+  verb->add_flag("--explain", o.explain, "Also the tensors that are left out, by kind");
+  add_common(verb, o);
+  verb->footer(
+      "Examples:\n"
+      "  w4moe pack gpt-oss-20b --dry-run\n"
+      "  w4moe pack gpt-oss-20b --out packed --tp 0/2 --layers 0-3 --verify\n"
+      "  w4moe pack gpt-oss-20b --out all-layers.safetensors");
 }
 
 void add_bench(CLI::App& app, Options& o) {
@@ -274,6 +320,7 @@ void add_verbs(CLI::App& app, Options& o) {
   add_render(app, o);
   add_build(app, o);
   add_run(app, o);
+  add_pack(app, o);
   add_bench(app, o);
   add_inspect(app, o);
   add_cache(app, o);

@@ -62,6 +62,20 @@ struct RunFlags {
   bool check = false;
   std::vector<std::string> weights;
   std::string prefix, inputs, output;
+  std::string checkpoint, layer;  ///< instead of weights and prefix
+};
+
+struct PackFlags {
+  std::string checkpoint;           ///< a folder, an index or a file
+  std::string output;               ///< a folder, or a file NAME.safetensors
+  int tp_rank = 0, tp_size = 1;
+  int ep_rank = 0, ep_size = 1;
+  std::vector<std::string> layers;  ///< numbers, ranges and prefixes; empty: all that are quantised
+  int threads = 0;                  ///< 0: as many as the machine has
+  bool dry_run = false;
+  bool verify = false;
+  bool overwrite = false;
+  bool wide = false;
 };
 
 struct BenchFlags {
@@ -101,6 +115,7 @@ struct Options {
   BuildFlags build;
   RunFlags run;
   BenchFlags bench;
+  PackFlags pack;
   InspectFlags inspect;
   CacheFlags cache;
   std::string shell;  ///< completion: "bash", "zsh" or "fish"
