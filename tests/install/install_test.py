@@ -108,6 +108,15 @@ class Install(unittest.TestCase):
         run(C_COMPILER, "-std=c11", "-Wall", "-Wextra", "-pedantic", "-Werror", C_EXAMPLE, *words, "-lm", "-o", program)
         self.assertRegex(run(program, LD_LIBRARY_PATH=libraries, W4MOE_CACHE_DIR=os.path.join(WORK, "cache")), RAN)
 
+    def test_the_commands_of_the_documentation(self):
+        root = os.path.join(HERE, "..", "..")
+        (commands,) = re.findall(r"^```sh\n(.*?)^```$", read(root, "docs", "c-api.md"), re.M | re.S)
+        home = os.path.join(WORK, "home")
+        os.makedirs(home)
+        os.symlink(TREE, os.path.join(home, "w4moe"))
+        script = "set -eu\ncd '" + root + "'\n" + commands.replace("w4moe/lib", "w4moe/" + os.path.relpath(library_folder(TREE), TREE))
+        self.assertRegex(run("bash", "-c", script, HOME=home, W4MOE_CACHE_DIR=os.path.join(WORK, "cache")), RAN)
+
     def test_pkg_config_paths_are_joined_right(self):
         for name in ("w4moe.pc", "w4moe_c.pc"):
             text = read(library_folder(TREE), "pkgconfig", name)

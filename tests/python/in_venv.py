@@ -39,7 +39,7 @@ def main():
     (wheel,) = os.listdir(wheels)
     run(*pip, "install", "--no-index", "--no-deps", os.path.join(wheels, wheel))
 
-    environment = {"W4MOE_CACHE_DIR": os.path.join(work, "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {"W4MOE_CACHE_DIR": os.path.join(work, "cache"), "PYTHONDONTWRITEBYTECODE": "1", "W4MOE_TEST_WHEEL": "1"}
     # Neither this tree's package nor its library, but the wheel's.
     kept = {name: value for name, value in os.environ.items() if name not in ("W4MOE_LIBRARY", "PYTHONPATH")}
     sys.exit(subprocess.run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(sys.argv[3:] or ["--durations=5", HERE])], check=False, cwd=work, env=dict(kept, **environment)).returncode)

@@ -30,6 +30,34 @@ def test_tensors_of_torch(moe, small):
         moe.run(tx.float(), tids, trouter)
 
 
+def test_the_short_way_and_the_long_way_do_the_same(moe, small, monkeypatch):
+    layer, _ = small
+    wide = torch.zeros(4, 160, dtype=torch.bfloat16)
+    cases = []
+    for tokens in (1, 2, 4):
+        x, ids, router = torch_inputs(layer, tokens)
+        wide[:tokens, :128] = x
+        target = torch.zeros(tokens, 144, dtype=torch.bfloat16)
+        cases += [(x, ids, router, None), (wide[:tokens, :128], ids.long(), router.bfloat16(), target[:, :128]), (x.expand(tokens, 128), ids.repeat(1, 2)[:, :2], router, None)]
+    calls = []
+    short = moe._run_torch
+    monkeypatch.setattr(moe, "_run_torch", lambda *args: calls.append(short(*args)) or calls[-1], raising=False)
+    first = [moe.run(*case).clone() for case in cases]
+    assert len(calls) == len(cases) and all(call is not None for call in calls)
+    monkeypatch.setattr(moe, "_run_torch", lambda *args: None)
+    for case, expected in zip(cases, first):
+        assert torch.equal(moe.run(*case), expected)
+    # What the short way does not take is refused by the long one, by name.
+    monkeypatch.undo()
+    x, ids, router = torch_inputs(layer, 2)
+    for changed, part in [(dict(topk_ids=ids.short()), "topk_ids: i16"), (dict(topk_ids=ids[:1]), "topk_ids: i32 [1, 2]"), (dict(topk_weights=router.half()), "topk_weights: f16"),
+                          (dict(hidden=x.half()), "hidden: f16"), (dict(hidden=x[:, ::2]), "hidden: bf16 [2, 64]"), (dict(out=x.float()), "out: f32"),
+                          (dict(topk_ids=ids.T.contiguous().T), "topk_ids: elements of a row lie 2 apart"), (dict(topk_ids=ids.numpy().astype("u1")), "topk_ids: u8")]:  # fmt: skip
+        with pytest.raises(w4moe.InvalidArgument) as raised:
+            moe.run(**dict(dict(hidden=x, topk_ids=ids, topk_weights=router), **changed))
+        assert str(raised.value).startswith(part), raised.value
+
+
 def test_weights_of_torch(engine, small, moe):
     layer, plan = small
     matrices = {name: w4moe.Matrix(*(torch.from_numpy(part) if part is not None else None for part in vars(getattr(layer.weights, name)).values())) for name in ("gate_up", "down")}

@@ -1,9 +1,11 @@
-"""Puts libw4moe_c into the wheel: the one that W4MOE_PREBUILT names, or one that CMake builds from this source tree.
+"""Puts libw4moe_c into the wheel: the one that W4MOE_PREBUILT names, or one that CMake builds from this source tree
+(W4MOE_CMAKE_ARGS: further arguments of its configuration).
 
 The libraries of fmt and spdlog that it is linked with go into the wheel beside it, and it finds them there ($ORIGIN).
 """
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -34,7 +36,7 @@ def built_library(work: Path) -> Path:
     """libw4moe_c.so of a release build of this tree."""
     folder = work.resolve() / "cmake"
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    subprocess.run(["cmake", "-S", ROOT, "-B", folder, *generator, "-DCMAKE_BUILD_TYPE=Release", "-DW4MOE_TESTS=OFF", "-DW4MOE_TOOLS=OFF", "-DW4MOE_INSTALL=OFF"], check=True)
+    subprocess.run(["cmake", "-S", ROOT, "-B", folder, *generator, "-DCMAKE_BUILD_TYPE=Release", "-DW4MOE_TESTS=OFF", "-DW4MOE_TOOLS=OFF", "-DW4MOE_INSTALL=OFF", *shlex.split(os.environ.get("W4MOE_CMAKE_ARGS", ""))], check=True)
     subprocess.run(["cmake", "--build", folder, "--target", "w4moe_c", "-j", str(os.cpu_count() or 1)], check=True)
     return folder / "package" / "libw4moe_c.so"
 
