@@ -32,9 +32,9 @@ def abi_version() -> str:
     return re.search(r"#define W4MOE_ABI_VERSION (\d+)", HEADER.read_text(encoding="utf-8"))[1]
 
 
-def built_library(work: Path) -> Path:
-    """libw4moe_c.so of a release build of this tree."""
-    folder = work.resolve() / "cmake"
+def built_library() -> Path:
+    """libw4moe_c.so of a release build of this tree, in a folder that a second build goes on from."""
+    folder = ROOT / "build-wheel"
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     subprocess.run(["cmake", "-S", ROOT, "-B", folder, *generator, "-DCMAKE_BUILD_TYPE=Release", "-DW4MOE_TESTS=OFF", "-DW4MOE_TOOLS=OFF", "-DW4MOE_INSTALL=OFF", *shlex.split(os.environ.get("W4MOE_CMAKE_ARGS", ""))], check=True)
     subprocess.run(["cmake", "--build", folder, "--target", "w4moe_c", "-j", str(os.cpu_count() or 1)], check=True)
@@ -50,7 +50,7 @@ def needed(library: Path):
 class BuildWithLibrary(build_py):
     def run(self):
         super().run()
-        library = Path(os.environ["W4MOE_PREBUILT"]) if os.environ.get("W4MOE_PREBUILT") else built_library(Path(self.get_finalized_command("build").build_temp))
+        library = Path(os.environ["W4MOE_PREBUILT"]) if os.environ.get("W4MOE_PREBUILT") else built_library()
         folder = Path(self.build_lib) / "w4moe" / "lib"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
