@@ -1,5 +1,7 @@
 #include "generator/plan/candidates.hpp"
 
+#include <algorithm>
+
 #include "generator/plan/cost_model.hpp"
 #include "generator/plan/pins.hpp"
 
@@ -22,20 +24,45 @@ struct Alternative {
 std::vector<Alternative> alternatives(const Plan& plan) {
   Problem problem = plan.problem;
   problem.shape.max_tokens = plan.chunk_tokens;
+  std::vector<std::string> base;  // what every candidate has to keep to
+  if (is_batch_invariant(plan)) base.emplace_back(kBatchInvariantPin);
   std::vector<Alternative> all;
   const auto add = [&](std::string name, std::string pin, const PlanOptions& options) {
     if (Result<Plan> made = make_plan(problem, plan.device, options)) all.push_back({std::move(name), std::move(pin), std::move(*made)});
   };
-  add("direct", "", PlanOptions{});
+  add("direct", "", PlanOptions{base, 0});
   if (!all.empty() && !all.back().plan.buckets.front().direct) all.pop_back();
   for (const std::string& pin : known_pins()) {
     const Result<Pins> parsed = parse_pins({pin});
-    if (parsed && parsed->block != nullptr) add(pin, pin, PlanOptions{{pin}, 0});
+    if (!parsed || parsed->block == nullptr) continue;
+    PlanOptions options{base, 0};
+    options.pins.push_back(pin);
+    add(pin, pin, options);
   }
   return all;
 }
 
 }  // namespace
+
+bool is_batch_invariant(const Plan& plan) {
+  return std::find(plan.options.pins.begin(), plan.options.pins.end(), kBatchInvariantPin) != plan.options.pins.end();
+}
+
+std::vector<InvarianceCost> invariance_costs(const Plan& plan) {
+  std::vector<InvarianceCost> costs;
+  if (!is_batch_invariant(plan) || costs_for(plan.device) == nullptr) return costs;
+  PlanOptions free = plan.options;
+  free.pins.erase(std::remove(free.pins.begin(), free.pins.end(), kBatchInvariantPin), free.pins.end());
+  const Result<Plan> other = make_plan(plan.problem, plan.device, free);
+  if (!other) return costs;
+  for (const i64 tokens : {1, 2, 8, 32, 128, 512, 2048, 8192}) {
+    if (tokens > std::min(plan.chunk_tokens, other->chunk_tokens)) break;
+    const std::optional<double> with = predict_us(plan, plan.bucket_for(tokens), tokens);
+    const std::optional<double> without = predict_us(*other, other->bucket_for(tokens), tokens);
+    if (with && without) costs.push_back({tokens, *with, *without});
+  }
+  return costs;
+}
 
 std::vector<std::vector<Candidate>> candidates_of(const Plan& plan) {
   std::vector<std::vector<Candidate>> lists(plan.buckets.size());

@@ -22,4 +22,17 @@ struct Candidate {
 /// Candidates that the plan's own pins rule out are among them.
 std::vector<std::vector<Candidate>> candidates_of(const Plan& plan);
 
+/// Whether the plan is pinned to batch-invariant kernels.
+bool is_batch_invariant(const Plan& plan);
+
+/// What batch invariance costs at a token count, by the cost model.
+struct InvarianceCost {
+  i64 tokens = 0;
+  double us = 0;          ///< of this plan
+  double free_us = 0;     ///< of the plan without the pin
+};
+
+/// For some token counts of a batch-invariant plan; empty for other plans and where no costs were measured.
+std::vector<InvarianceCost> invariance_costs(const Plan& plan);
+
 }  // namespace w4moe

@@ -177,6 +177,11 @@ std::string explain(const Plan& plan) {
   if (const CostModel* model = costs_for(plan.device)) {
     fmt::format_to(out, "predictions: from measurements on one {}, random routing; the rules pick, not the predictions\n", model->device);
   }
+  if (const std::vector<InvarianceCost> costs = invariance_costs(plan); !costs.empty()) {
+    fmt::format_to(out, "batch-invariant: predicted us, and without the pin:");
+    for (const InvarianceCost& c : costs) fmt::format_to(out, " {} tokens {:.1f}, {:.1f};", c.tokens, c.us, c.free_us);
+    text.back() = '\n';
+  }
   fmt::format_to(out, "\nkernels\n");
   for (const PlannedKernel& k : plan.kernels) {
     fmt::format_to(out, "  {:<8} {} threads, {} bytes shared\n      {}\n", k.name, k.variant.threads(),

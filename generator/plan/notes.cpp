@@ -79,6 +79,9 @@ std::string bucket_reason(const Shape& shape, const Bucket& bucket, const TileRu
 
 std::vector<std::string> plan_notes(const Plan& plan, const std::string& wgmma_obstacle) {
   std::vector<std::string> notes;
+  if (std::find(plan.options.pins.begin(), plan.options.pins.end(), kBatchInvariantPin) != plan.options.pins.end()) {
+    notes.push_back("batch-invariant: one kernel family for every m, no direct kernels, no tile that shares K between warps");
+  }
   if (!wgmma_obstacle.empty()) notes.push_back(fmt::format("family {} does not serve this: {}", kWgmmaFamily, wgmma_obstacle));
   const WeightLayout& w = plan.weights;
   // A group wider than a unit has its scale in every unit that it spans.

@@ -34,6 +34,7 @@ const std::vector<std::string>& known_pins() {
     for (const WgmmaChoice& choice : kWgmmaTiles) all.emplace_back(choice.pin);
     all.emplace_back(kNoDirect);
     all.emplace_back(kNoTail);
+    all.emplace_back(kBatchInvariantPin);
     return all;
   }();
   return pins;
@@ -46,6 +47,8 @@ Result<Pins> parse_pins(const std::vector<std::string>& pins) {
       parsed.no_tail = true;
     } else if (pin == kNoDirect) {
       parsed.no_direct = true;
+    } else if (pin == kBatchInvariantPin) {
+      parsed.batch_invariant = true;
     } else if (pin == kPortableFamily || pin == kNoWgmma) {
       parsed.wgmma = false;
     } else if (pin == kWgmmaFamily || pin == kNoPortable) {

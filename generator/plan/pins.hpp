@@ -14,6 +14,7 @@ struct Pins {
   bool portable = true;             ///< families that may be picked
   bool wgmma = true;
   bool no_direct = false;           ///< no direct kernels for a single token
+  bool batch_invariant = false;     ///< kernels of one order of sums only: a token's bits depend neither on m nor on its neighbours
   bool no_tail = false;             ///< refuse a plan in which a kernel works on part-filled tiles
 };
 

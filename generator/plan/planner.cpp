@@ -92,6 +92,7 @@ struct Choices {
   bool direct = true;               ///< direct kernels allowed
   bool wgmma = false;               ///< the wgmma family serves and may be picked
   bool portable = true;             ///< the portable family may be picked
+  bool split_k = true;              ///< tiles that share K between warps may be picked
 };
 
 /// The rules that may be picked, ascending.
@@ -129,8 +130,8 @@ std::vector<Rung> ladder(const Problem& problem, const DeviceSpec& device, i64 t
     while (first <= last) {
       i64 change = first < parallel_from(shape) ? parallel_from(shape) : kMaxTokens + 1;
       if (rule->family == Family::portable) {
-        change = std::min({change, next_tile_change(problem, device, KernelKind::fc1, *rule, first),
-                           next_tile_change(problem, device, KernelKind::fc2, *rule, first)});
+        change = std::min({change, next_tile_change(problem, device, KernelKind::fc1, *rule, first, choices.split_k),
+                           next_tile_change(problem, device, KernelKind::fc2, *rule, first, choices.split_k)});
       }
       rungs.push_back(Rung{rule, first, std::min(last, change - 1)});
       first = rungs.back().last_tokens + 1;
@@ -283,8 +284,8 @@ Status add_buckets(Plan& plan, const Choices& choices, const std::vector<Rung>& 
       if (!fc1) return fc1.error();
       fc2 = add_wgmma_kernel(plan, KernelKind::fc2, *rung.rule);
     } else {
-      const TileChoice& first = choose_tile(plan.problem, plan.device, KernelKind::fc1, *rung.rule, rung.first_tokens);
-      const TileChoice& second = choose_tile(plan.problem, plan.device, KernelKind::fc2, *rung.rule, rung.first_tokens);
+      const TileChoice& first = choose_tile(plan.problem, plan.device, KernelKind::fc1, *rung.rule, rung.first_tokens, choices.split_k);
+      const TileChoice& second = choose_tile(plan.problem, plan.device, KernelKind::fc2, *rung.rule, rung.first_tokens, choices.split_k);
       fc1 = add_gemm_kernel(plan, KernelKind::fc1, first.tile, label_of(first));
       if (!fc1) return fc1.error();
       fc2 = add_gemm_kernel(plan, KernelKind::fc2, second.tile, label_of(second));
@@ -346,7 +347,12 @@ Result<Plan> make_plan(const Problem& problem, const DeviceSpec& device, const P
   if (!obstacle.empty() && (!pins->portable || (pins->block != nullptr && pins->block->family == Family::wgmma))) {
     return unsupported("pins {}: the {} family does not serve this: {}", fmt::join(options.pins, ", "), kWgmmaFamily, obstacle);
   }
-  const Choices choices{pins->block, !pins->no_direct, pins->wgmma && obstacle.empty(), pins->portable};
+  Choices choices{pins->block, !pins->no_direct, pins->wgmma && obstacle.empty(), pins->portable, true};
+  if (pins->batch_invariant) {  // one family for every m, K summed in ascending order by one warp
+    choices.direct = false;
+    choices.split_k = false;
+    if (choices.wgmma && (pins->block == nullptr || pins->block->family == Family::wgmma)) choices.portable = false;
+  }
   Result<i64> chunk = tokens_under_cap(problem, device, options.scratch_cap_bytes, choices);
   if (!chunk) return chunk.error();
 

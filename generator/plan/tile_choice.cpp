@@ -32,14 +32,16 @@ struct Candidates {
   bool is_short;  ///< `many` is the tile for short K, and `few` does not apply
 };
 
-Candidates candidates(const Problem& p, KernelKind kind, const TileRule& rule) {
+Candidates candidates(const Problem& p, KernelKind kind, const TileRule& rule, bool split_k) {
   const TileClass format = tile_class(p);
   const i64 units = matrix_of(p, kind).k_units();
   // K of very few units leaves no loop to speak of: the tallest tile amortises its prologue best.
   if (const TileChoice* c = find(format, rule.pin, TileUse::short_k); c != nullptr && kind == KernelKind::fc2 && units <= kShortKUnits) {
     return {c, nullptr, true};
   }
-  return {find(format, rule.pin, TileUse::many), find(format, rule.pin, TileUse::few), false};
+  const TileChoice* few = find(format, rule.pin, TileUse::few);
+  if (few != nullptr && few->tile.warps_k > 1 && !split_k) few = nullptr;
+  return {find(format, rule.pin, TileUse::many), few, false};
 }
 
 }  // namespace
@@ -49,16 +51,16 @@ TileClass tile_class(const Problem& problem) {
   return problem.format.is_mxfp4() ? TileClass::mxfp4 : TileClass::nvfp4;
 }
 
-const TileChoice& choose_tile(const Problem& problem, const DeviceSpec& device, KernelKind kind, const TileRule& rule, i64 tokens) {
-  const Candidates c = candidates(problem, kind, rule);
+const TileChoice& choose_tile(const Problem& problem, const DeviceSpec& device, KernelKind kind, const TileRule& rule, i64 tokens, bool split_k) {
+  const Candidates c = candidates(problem, kind, rule, split_k);
   if (c.few == nullptr) return *c.many;
   const i64 touched = std::min(problem.shape.experts, problem.shape.pairs(tokens));
   return touched < experts_to_fill(problem, device, kind, c.many->tile) ? *c.few : *c.many;
 }
 
-i64 next_tile_change(const Problem& problem, const DeviceSpec& device, KernelKind kind, const TileRule& rule, i64 tokens) {
+i64 next_tile_change(const Problem& problem, const DeviceSpec& device, KernelKind kind, const TileRule& rule, i64 tokens, bool split_k) {
   constexpr i64 kNever = kMaxTokens + 1;
-  const Candidates c = candidates(problem, kind, rule);
+  const Candidates c = candidates(problem, kind, rule, split_k);
   if (c.few == nullptr) return kNever;
   const i64 needed = experts_to_fill(problem, device, kind, c.many->tile);
   if (needed > problem.shape.experts) return kNever;

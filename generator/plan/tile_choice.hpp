@@ -9,11 +9,14 @@ namespace w4moe {
 
 TileClass tile_class(const Problem& problem);
 
-/// Tile of FC1 or FC2 for blocks of `rule`'s width when `tokens` tokens run.
-const TileChoice& choose_tile(const Problem& problem, const DeviceSpec& device, KernelKind kind, const TileRule& rule, i64 tokens);
+/// Tile of FC1 or FC2 for blocks of `rule`'s width when `tokens` tokens run. `split_k`: it may share K between warps, which sums in
+/// another order.
+const TileChoice& choose_tile(const Problem& problem, const DeviceSpec& device, KernelKind kind, const TileRule& rule, i64 tokens,
+                              bool split_k = true);
 
 /// The first token count above `tokens` at which choose_tile() answers differently; kMaxTokens + 1 where it never does.
-i64 next_tile_change(const Problem& problem, const DeviceSpec& device, KernelKind kind, const TileRule& rule, i64 tokens);
+i64 next_tile_change(const Problem& problem, const DeviceSpec& device, KernelKind kind, const TileRule& rule, i64 tokens,
+                     bool split_k = true);
 
 /// Kernels of a direct launch.
 struct DirectChoice {

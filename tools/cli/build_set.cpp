@@ -24,8 +24,8 @@ Result<std::vector<ManifestEntry>> entries_from(const Options& options) {
     return std::vector<ManifestEntry>{{*problem, *plan_options, {}}};
   }
   if (has_problem(options.problem)) return invalid_argument("--manifest and the flags of a layer exclude each other");
-  if (!options.plan.pins.empty() || !options.plan.scratch_cap.empty()) {
-    return invalid_argument("--manifest and --pin or --scratch-cap exclude each other: the manifest's entries have fields for them");
+  if (!options.plan.pins.empty() || options.plan.batch_invariant || !options.plan.scratch_cap.empty()) {
+    return invalid_argument("--manifest and --pin, --batch-invariant or --scratch-cap exclude each other: the manifest's entries have fields for them");
   }
   const Result<std::string> text = read_text(file);
   if (!text) return text.error();

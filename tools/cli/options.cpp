@@ -130,6 +130,8 @@ void add_plan_flags(CLI::App* verb, Options& o, bool several_archs) {
   verb->add_option("--sms", p.sms, "Multiprocessors of the device (default: those of the part that the target stands for)")
       ->check(whole_number(1, 4096))->group(group);
   repeatable(verb->add_option("--pin", p.pins, "Restrict the planner: n8, n16, n32, n64, no-direct, no-tail, ... (repeatable)")->type_name("PIN"))->group(group);
+  verb->add_flag("--batch-invariant", p.batch_invariant, "A token's output bits depend neither on the token count nor on the other tokens (as --pin batch-invariant)")
+      ->group(group);
   verb->add_option("--scratch-cap", p.scratch_cap, "Bytes of scratch not to be passed, as in 64M: longer runs are cut into chunks")->type_name("BYTES")->group(group);
 }
 

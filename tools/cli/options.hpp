@@ -28,6 +28,7 @@ struct PlanFlags {
   std::vector<std::string> archs;  ///< as given; empty: W4MOE_ARCH, then sm_90a
   int sms = 0;
   std::vector<std::string> pins;
+  bool batch_invariant = false;    ///< one more pin
   std::string scratch_cap;         ///< bytes, with an optional K, M, G or T
 };
 

@@ -154,6 +154,7 @@ Result<std::vector<DeviceSpec>> devices_from(const PlanFlags& flags) {
 Result<PlanOptions> plan_options_from(const PlanFlags& flags) {
   PlanOptions options;
   options.pins = flags.pins;
+  if (flags.batch_invariant) options.pins.emplace_back(kBatchInvariantPin);
   if (!flags.scratch_cap.empty()) {
     const Result<std::uint64_t> bytes = cache::parse_size(flags.scratch_cap);
     if (!bytes) return invalid_argument("--scratch-cap: {}", bytes.error().message);

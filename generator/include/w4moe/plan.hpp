@@ -10,6 +10,9 @@
 
 namespace w4moe {
 
+/// The pin under which a token's output bits depend neither on m nor on the other tokens (docs/numerics.md).
+inline constexpr const char* kBatchInvariantPin = "batch-invariant";
+
 /// One kernel to build: its specialisation and what it is for.
 struct PlannedKernel {
   std::string name;      ///< "fc1.n16": kind and block width, unique inside a plan
@@ -39,7 +42,7 @@ struct PlannedRegion {
 
 /// Restrictions and wishes of the caller; part of the plan's identity.
 struct PlanOptions {
-  std::vector<std::string> pins;   ///< see known_pins(): "portable", "no-wgmma", "n16", "w48", "no-direct", "no-tail", ...
+  std::vector<std::string> pins;   ///< see known_pins(): "portable", "no-wgmma", "n16", "w48", "no-direct", "no-tail", "batch-invariant", ...
   i64 scratch_cap_bytes = 0;       ///< 0: none. Otherwise runs are cut into chunks of tokens whose scratch stays below it.
 };
 

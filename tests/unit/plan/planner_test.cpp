@@ -285,7 +285,7 @@ TEST_CASE("plan: pins restrict, unknown and contradicting ones are refused") {
   CHECK(plan_json(plan_of(p, {{"portable"}, 0})) != plan_json(plan_of(p)));  // part of the plan's identity
   CHECK(plan_json(plan_of(p, {{"no-wgmma"}, 0})) != plan_json(plan_of(p, {{"portable"}, 0})));
   CHECK(refusal(p, {{"n12"}, 0}) == "pin 'n12' is unknown (accepted: portable, no-portable, wgmma, no-wgmma, n8, n16, n32, n64, w24, w48, w96, w128, w144, no-direct, "
-        "no-tail)");
+        "no-tail, batch-invariant)");
   CHECK(refusal(p, {{"no-portable", "no-wgmma"}, 0}) == "pins no-portable, no-wgmma: no kernel family is left (families: portable, wgmma)");
   CHECK(refusal(p, {{"n8", "wgmma"}, 0}) == "pins n8, wgmma: 'n8' is a block width of a family that another pin forbids");
   CHECK(refusal(p, {{"n8", "n16"}, 0}) == "pins 'n8' and 'n16' contradict each other: one block width serves every m");
