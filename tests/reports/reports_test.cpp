@@ -3,6 +3,7 @@
 #include <new>
 
 #include "runtime/lockstep/engine.hpp"
+#include "tests/support/lockstep_machine.hpp"
 #include "tests/support/report_numbers.hpp"
 
 // Fibers under ThreadSanitizer are the lock-step suite's business.
@@ -13,38 +14,13 @@ using namespace w4moe::test;
 
 namespace {
 
-/// A block of its own for each tensor, so that AddressSanitizer sees what lies outside.
-class HostBuffer final : public MachineBuffer {
+const std::string kKernels = W4MOE_BINARY_DIR "/kernels";
+
+EngineOptions lockstep_options() { return lockstep_engine_options(kKernels); }
+
+class LockstepMachine : public CpuMachine {
  public:
-  explicit HostBuffer(i64 bytes) : bytes_(bytes), memory_(static_cast<u8*>(::operator new(static_cast<std::size_t>(bytes), std::align_val_t{kRegionAlignBytes}))) {}
-  ~HostBuffer() override { ::operator delete(memory_, std::align_val_t{kRegionAlignBytes}); }
-  void* data() override { return memory_; }
-  i64 bytes() const override { return bytes_; }
-  void upload(const void* from, i64 bytes, i64 offset_bytes) override { std::memcpy(memory_ + offset_bytes, from, static_cast<std::size_t>(bytes)); }
-  void download(void* to, i64 bytes, i64 offset_bytes) override { std::memcpy(to, memory_ + offset_bytes, static_cast<std::size_t>(bytes)); }
-
- private:
-  i64 bytes_;
-  u8* memory_;
-};
-
-EngineOptions lockstep_options() {
-  EngineOptions options;
-  options.device = EngineDevice::lockstep;
-  options.kernels.cache_dir = W4MOE_BINARY_DIR "/kernels";
-  return options;
-}
-
-class LockstepMachine final : public Machine {
- public:
-  LockstepMachine() : engine_(value_of(Engine::create(lockstep_options()))) {}
-  Engine& engine() override { return engine_; }
-  std::unique_ptr<MachineBuffer> allocate(i64 bytes) override { return std::make_unique<HostBuffer>(bytes); }
-  void wait() override {}
-  bool is_large() const override { return false; }
-
- private:
-  Engine engine_;
+  LockstepMachine() : CpuMachine(kKernels) {}
 };
 
 }  // namespace
