@@ -40,6 +40,16 @@ class Plan(support.CliTest):
         self.assertEqual((plan["device"]["arch"], plan["device"]["sms"]), ("sm_89", 20))
         self.assertEqual((plan["pins"], plan["scratch_cap_bytes"]), (["n16", "no-direct"], 1 << 20))
 
+    def test_batch_invariant(self):
+        plan = self.json("plan", "--model", "gpt-oss-120b", "--max-tokens", "4096", "--arch", "sm_90a", "--batch-invariant")
+        self.assertEqual(plan["pins"], ["batch-invariant"])
+        self.assertEqual({k["family"] for k in plan["kernels"] if "family" in k}, {"wgmma"})
+
+    def test_explain_lists_candidates(self):
+        text, _ = self.cli("plan", "--model", "gpt-oss-120b", "--max-tokens", "64", "--arch", "sm_90a", "--explain")
+        self.assertIn("candidates, predicted us at 1:", text)
+        self.assertIn("pin w24", text)
+
     def test_a_model_is_divided_over_ranks(self):
         whole = self.json("plan", "--model", "deepseek-v3", "--max-tokens", "64")
         rank = self.json("plan", "--model", "deepseek-v3", "--tp", "8", "--ep", "2", "--max-tokens", "64")
