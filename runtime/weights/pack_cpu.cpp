@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "generator/problem/errors.hpp"
-#include "packing/pack_unit.h"
+#include "runtime/weights/fast_unit.hpp"
 #include "runtime/weights/operand.hpp"
 #include "runtime/weights/parallel.hpp"
 #include "runtime/weights/regions.hpp"
@@ -15,6 +15,7 @@ namespace w4moe {
 namespace {
 
 constexpr std::size_t kDestAlignBytes = 16;
+constexpr i64 kBlockUnits = 8;
 
 /// One matrix of one expert: `low` and `high` are gate and up of a gated FC1, or the same projection twice.
 struct MatrixJob {
@@ -30,13 +31,25 @@ struct MatrixJob {
 /// Packs strips begin..end-1. With a constant format the compiler folds what would be decided for every code.
 template <class Format>
 __attribute__((flatten)) void pack_strips(const MatrixJob& job, const Format& format, i64 begin, i64 end) {
+  const LaneTables& tables = lane_tables(format().is_int4());
+  const i64 whole_units = job.matrix.k / kUnitK;
   for (i64 strip = begin; strip < end; ++strip) {
-    for (i64 unit_k = 0; unit_k < job.matrix.k_units(); ++unit_k) {
-      u8* const unit = job.units + job.matrix.unit_offset_bytes(0, strip, unit_k);
-      for (i64 lane = 0; lane < kLanes; ++lane) {
-        PackRow rows[2];
-        strip_rows(job.gated_fc1, job.low, job.high, job.base_low, job.base_high, strip, lane / 4, rows);
-        pack_unit_lane(format(), rows, unit_k, lane, unit);
+    PackRow rows[kRowPairs][2];
+    for (i64 quad = 0; quad < kRowPairs; ++quad) strip_rows(job.gated_fc1, job.low, job.high, job.base_low, job.base_high, strip, quad, rows[quad]);
+    u8* const first = job.units + job.matrix.unit_offset_bytes(0, strip, 0);
+    const i64 stride = job.matrix.unit_stride_bytes(strip);
+    // Few units at a time: a quad reads whole cache lines of its two rows, and few pages of the destination are in use.
+    for (i64 block = 0; block < job.matrix.k_units(); block += kBlockUnits) {
+      const i64 block_end = std::min(block + kBlockUnits, job.matrix.k_units());
+      for (i64 quad = 0; quad < kRowPairs; ++quad) {
+        for (i64 unit_k = block; unit_k < block_end; ++unit_k) {
+          u8* const unit = first + unit_k * stride;
+          if (unit_k < whole_units) {
+            pack_unit_quad(format(), tables, rows[quad], unit_k, quad, unit);
+            continue;
+          }
+          for (i64 lane = 4 * quad; lane < 4 * quad + 4; ++lane) pack_unit_lane(format(), rows[quad], unit_k, lane, unit);
+        }
       }
     }
   }

@@ -1,4 +1,5 @@
 // Reading prepared weights back through the contract's inverse functions: for tests, inspection and comparison, not for speed.
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -15,14 +16,19 @@ u32 load_u32(const u8* from) {
   return v;
 }
 
-/// The e4m3 byte whose encoding is `bits`; zero never comes back, since the packer stores it as another scale with codes 0.
+/// The e4m3 byte of every encoding; zero never comes back, since the packer stores it as another scale with codes 0.
+std::array<u16, 256> nv_decode_table() {
+  std::array<u16, 256> table;
+  table.fill(0xffff);
+  for (u32 byte = 0x7e; byte >= 1; --byte) table[nv_encode_e4m3(byte)] = static_cast<u16>(byte);
+  table[0] = 0;  // padding
+  table[kNvNanByte] = 0x7f;
+  return table;
+}
+
 u16 nv_decode(u32 bits) {
-  if (bits == kNvNanByte) return 0x7f;
-  if (bits == 0) return 0;  // padding
-  for (u32 byte = 1; byte < 0x7f; ++byte) {
-    if (nv_encode_e4m3(byte) == bits) return static_cast<u16>(byte);
-  }
-  return 0xffff;
+  static const std::array<u16, 256> kTable = nv_decode_table();
+  return kTable[bits];
 }
 
 /// Scale of row pair half `half` in group `group` of a unit, in the checkpoint's encoding.
@@ -65,6 +71,7 @@ void unpack_unit(const UnitLayout& layout, const u8* unit, i64 quad, u32 half, i
     const u32 codes = lane_codes(format, unit + lane * kLaneCodeBytes, i / kStepK, reg);
     out.codes[static_cast<std::size_t>(row * out.k + k)] = static_cast<u8>(codes & 15u);
     out.codes[static_cast<std::size_t>(row * out.k + k + 1)] = static_cast<u8>((codes >> 16) & 15u);
+    if (layout.groups() == 1 ? i != 0 : i % format.group_size != 0) continue;  // the scale of this group is there already
     const i64 unit_group = layout.groups() == 1 ? 0 : i / format.group_size;
     const auto at = static_cast<std::size_t>(row * out.groups + format.group_of(k));
     out.scales[at] = unit_scale(layout, unit, quad, unit_group, half);
