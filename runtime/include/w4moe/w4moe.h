@@ -392,6 +392,89 @@ typedef struct w4moe_scan_report {
 /* Reads every scale of host tensors, to choose the format before planning. threads: 0 for as many as the machine has. */
 W4MOE_API w4moe_status w4moe_scan_on_cpu(const w4moe_plan* plan, const w4moe_source_weights* source, int32_t threads, w4moe_scan_report* report);
 
+/* ---- Checkpoints: a model's files, read in place -------------------------------------------------------------------------------- */
+
+typedef struct w4moe_checkpoint w4moe_checkpoint;
+
+/* A folder with config.json and safetensors shards, an index file, or one safetensors file. Maps every shard and checks every header; reads
+ * no weights. Families: docs/checkpoints.md. Errors: io, corrupt, invalid_argument naming the file and tensor. */
+W4MOE_API w4moe_status w4moe_checkpoint_open(const char* path, w4moe_checkpoint** checkpoint);
+
+/* Layers read from it keep the files mapped. */
+W4MOE_API void w4moe_checkpoint_destroy(w4moe_checkpoint* checkpoint);
+
+/* Layers of routed experts; 0 for NULL. */
+W4MOE_API int64_t w4moe_checkpoint_count(const w4moe_checkpoint* checkpoint);
+
+typedef struct w4moe_checkpoint_entry {
+  uint64_t struct_size;     /* set by the caller */
+  const char* prefix;       /* of its tensors' names, up to and with "experts."; belongs to the checkpoint */
+  int64_t number;           /* N of "layers.N."; -1 where there is none */
+  int64_t tensors;
+  int64_t bytes;            /* of its expert tensors */
+  const char* other_dtype;  /* "": the experts are quantised to 4 bits; else the type that they have; belongs to the checkpoint */
+} w4moe_checkpoint_entry;
+
+/* index: 0..count-1, by number, then by prefix. */
+W4MOE_API w4moe_status w4moe_checkpoint_get_entry(const w4moe_checkpoint* checkpoint, int64_t index, w4moe_checkpoint_entry* entry);
+
+/* The part of a layer that a process holds. Tensor parallelism cuts I, expert parallelism takes adjacent experts. */
+typedef struct w4moe_shard {
+  uint64_t struct_size;
+  int32_t tp_rank;
+  int32_t tp_size;  /* 0 stands for 1 */
+  int32_t ep_rank;
+  int32_t ep_size;  /* 0 stands for 1 */
+} w4moe_shard;
+
+typedef struct w4moe_layer w4moe_layer;
+
+/* Finds a layer's tensors and checks them; `layer` is its number or its prefix. No weight is copied. shard may be NULL for the whole layer. */
+W4MOE_API w4moe_status w4moe_checkpoint_read(const w4moe_checkpoint* checkpoint, const char* layer, const w4moe_shard* shard, w4moe_layer** read);
+
+W4MOE_API void w4moe_layer_destroy(w4moe_layer* layer);
+
+typedef struct w4moe_layer_info {
+  uint64_t struct_size;     /* set by the caller */
+  const char* prefix;       /* strings belong to the layer */
+  const char* family;       /* "gpt-oss", "modelopt", "compressed-tensors", ... */
+  const char* fingerprint;  /* 32 hex digits over names, dtypes, shapes and a sample of the bytes */
+  int64_t first_expert;     /* number of local expert 0 in the whole layer */
+  int64_t total_experts;
+} w4moe_layer_info;
+
+W4MOE_API w4moe_status w4moe_layer_get_info(const w4moe_layer* layer, w4moe_layer_info* info);
+
+/* What to plan: copy it and set max_tokens (here 1), and topk where the checkpoint does not tell. Belongs to the layer; NULL for NULL. */
+W4MOE_API const w4moe_problem* w4moe_layer_problem(const w4moe_layer* layer);
+
+/* What to prepare, pack or scan. Belongs to the layer; NULL for NULL. */
+W4MOE_API const w4moe_source_weights* w4moe_layer_source(const w4moe_layer* layer);
+
+typedef struct w4moe_packed_file w4moe_packed_file;
+
+/* A file that `w4moe pack` wrote (docs/formats/packed.md), memory-mapped. Headers are checked; weights are not read. */
+W4MOE_API w4moe_status w4moe_packed_open(const char* path, w4moe_packed_file** file);
+
+W4MOE_API void w4moe_packed_destroy(w4moe_packed_file* file);
+
+/* Layers in it; 0 for NULL. */
+W4MOE_API int64_t w4moe_packed_count(const w4moe_packed_file* file);
+
+typedef struct w4moe_packed_layer {
+  uint64_t struct_size;          /* set by the caller */
+  const char* prefix;            /* pointers belong to the file */
+  const char* family;
+  const w4moe_problem* problem;  /* what to plan, as w4moe_layer_problem */
+  const void* bytes;             /* prepared weights, in host memory: to be copied to the device, and bound */
+  int64_t byte_count;
+  int64_t first_expert;
+  int64_t total_experts;
+} w4moe_packed_layer;
+
+/* index: 0..count-1. */
+W4MOE_API w4moe_status w4moe_packed_get_layer(const w4moe_packed_file* file, int64_t index, w4moe_packed_layer* layer);
+
 /* ---- Binding and running ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct w4moe_binding w4moe_binding;

@@ -125,6 +125,25 @@ TEST_CASE("c api: values of a problem and of options are refused by name") {
   CHECK(has(c_error(w4moe_plan_create(nullptr, &problem, &options, &plan), W4MOE_INVALID_ARGUMENT), "no-such-pin"));
 }
 
+TEST_CASE("c api: checkpoints and packed files that are not there, and NULL") {
+  w4moe_checkpoint* checkpoint = nullptr;
+  CHECK(has(c_error(w4moe_checkpoint_open("/nowhere/at/all", &checkpoint), W4MOE_IO), "/nowhere/at/all"));
+  CHECK(checkpoint == nullptr);
+  CHECK(has(c_error(w4moe_checkpoint_open(nullptr, &checkpoint), W4MOE_INVALID_ARGUMENT), "path is NULL"));
+  CHECK(w4moe_checkpoint_count(nullptr) == 0);
+  w4moe_layer* layer = nullptr;
+  CHECK(has(c_error(w4moe_checkpoint_read(nullptr, "0", nullptr, &layer), W4MOE_INVALID_ARGUMENT), "checkpoint is NULL"));
+  CHECK(w4moe_layer_problem(nullptr) == nullptr);
+  CHECK(w4moe_layer_source(nullptr) == nullptr);
+  w4moe_packed_file* file = nullptr;
+  CHECK(has(c_error(w4moe_packed_open("/nowhere/at/all", &file), W4MOE_IO), "/nowhere/at/all"));
+  CHECK(file == nullptr);
+  CHECK(w4moe_packed_count(nullptr) == 0);
+  w4moe_checkpoint_destroy(nullptr);
+  w4moe_layer_destroy(nullptr);
+  w4moe_packed_destroy(nullptr);
+}
+
 namespace {
 
 /// Tensors of the C++ structures as C ones. The shapes stay where they are.

@@ -100,6 +100,25 @@ class ScanReport(Sized):
     _fields_ = [("struct_size", c_uint64), ("nan_scales_projections", c_int64), ("recommended_format", c_char * 32)]
 
 
+class CheckpointEntry(Sized):
+    _fields_ = [("struct_size", c_uint64), ("prefix", c_char_p), ("number", c_int64), ("tensors", c_int64), ("bytes", c_int64), ("other_dtype", c_char_p)]
+
+
+class Shard(Sized):
+    _fields_ = [("struct_size", c_uint64), ("tp_rank", c_int32), ("tp_size", c_int32), ("ep_rank", c_int32), ("ep_size", c_int32)]
+
+
+class LayerInfo(Sized):
+    _fields_ = [("struct_size", c_uint64), ("prefix", c_char_p), ("family", c_char_p), ("fingerprint", c_char_p), ("first_expert", c_int64), ("total_experts", c_int64)]
+
+
+class PackedLayer(Sized):
+    _fields_ = [
+        ("struct_size", c_uint64), ("prefix", c_char_p), ("family", c_char_p), ("problem", POINTER(Problem)), ("bytes", c_void_p), ("byte_count", c_int64),
+        ("first_expert", c_int64), ("total_experts", c_int64),
+    ]  # fmt: skip
+
+
 class RunArgs(Sized):
     _fields_ = [
         ("struct_size", c_uint64), ("tokens", c_int64), ("x", c_void_p), ("x_row_stride_elems", c_int64), ("ids", c_void_p),
@@ -138,6 +157,19 @@ FUNCTIONS = {
     "pack_on_cpu": (c_int32, [c_void_p, POINTER(SourceWeights), c_void_p, c_int64, POINTER(PackOptions)]),
     "check_prepared": (c_int32, [c_void_p, c_void_p, c_int64]),
     "scan_on_cpu": (c_int32, [c_void_p, POINTER(SourceWeights), c_int32, POINTER(ScanReport)]),
+    "checkpoint_open": (c_int32, [c_char_p, POINTER(c_void_p)]),
+    "checkpoint_destroy": (None, [c_void_p]),
+    "checkpoint_count": (c_int64, [c_void_p]),
+    "checkpoint_get_entry": (c_int32, [c_void_p, c_int64, POINTER(CheckpointEntry)]),
+    "checkpoint_read": (c_int32, [c_void_p, c_char_p, POINTER(Shard), POINTER(c_void_p)]),
+    "layer_destroy": (None, [c_void_p]),
+    "layer_get_info": (c_int32, [c_void_p, POINTER(LayerInfo)]),
+    "layer_problem": (POINTER(Problem), [c_void_p]),
+    "layer_source": (POINTER(SourceWeights), [c_void_p]),
+    "packed_open": (c_int32, [c_char_p, POINTER(c_void_p)]),
+    "packed_destroy": (None, [c_void_p]),
+    "packed_count": (c_int64, [c_void_p]),
+    "packed_get_layer": (c_int32, [c_void_p, c_int64, POINTER(PackedLayer)]),
     "bind": (c_int32, [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64, POINTER(c_void_p)]),
     "binding_destroy": (None, [c_void_p]),
     "init_scratch": (c_int32, [c_void_p, c_void_p]),

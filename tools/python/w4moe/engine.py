@@ -11,10 +11,11 @@ from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Union
 
 from . import _abi
 from ._abi import library
+from .checkpoint import CheckpointLayer
 from .errors import InvalidArgument, check
 from .problem import Plan, Problem, choice, text
 from .tensors import CPU, HostMemory, View, is_torch, view_of
-from .weights import Source, Weights
+from .weights import Weights, source_of
 
 Allocator = Callable[[int], Any]  #: bytes -> a tensor of that many u8 on the engine's device, aligned to 256 bytes
 Progress = Callable[[str, bool, int, int], None]  #: kernel, whether the cache had it, how many of how many are done
@@ -131,11 +132,11 @@ class Engine:
         library.engine_last_error(self._handle, buffer, len(buffer))
         return buffer.value.decode("utf-8", "replace")
 
-    def prepare(self, plan: Plan, weights: Weights, *, memory: Any = None, stream: Any = None, allow_nan_scales: bool = False,
+    def prepare(self, plan: Plan, weights: Union[Weights, CheckpointLayer], *, memory: Any = None, stream: Any = None, allow_nan_scales: bool = False,
                 on_expert_done: Optional[Callable[[int], None]] = None) -> "PreparedWeights":
         """Packs a layer on the device, from tensors on the CPU or on the device, and waits for it. The source may be freed afterwards.
         memory: where to (u8 of at least plan.prepared_weight_bytes, aligned to 256 bytes); None: the allocator's."""
-        source = Source(plan.problem, weights)
+        source = source_of(plan.problem, weights)
         with self.context():
             needed = C.c_int64()
             check(library.prepare_workspace_bytes(self._handle, plan._handle, C.byref(source.c), C.byref(needed)))
@@ -221,9 +222,9 @@ class PreparedWeights:
         self.view = view
 
 
-def pack_on_cpu(plan: Plan, weights: Weights, *, threads: int = 0, allow_nan_scales: bool = False, on_expert_done: Optional[Callable[[int], None]] = None) -> HostMemory:
+def pack_on_cpu(plan: Plan, weights: Union[Weights, CheckpointLayer], *, threads: int = 0, allow_nan_scales: bool = False, on_expert_done: Optional[Callable[[int], None]] = None) -> HostMemory:
     """Packs a layer from CPU tensors on the CPU: the very bytes that Engine.prepare makes, to be kept in a file or copied to a device."""
-    source = Source(plan.problem, weights)
+    source = source_of(plan.problem, weights)
     if source.on_gpu:
         raise InvalidArgument("the weights lie on a GPU (Engine.prepare packs there)")
     dest = HostMemory(plan.prepared_weight_bytes)
@@ -232,10 +233,10 @@ def pack_on_cpu(plan: Plan, weights: Weights, *, threads: int = 0, allow_nan_sca
     return dest
 
 
-def recommended_format(problem: Problem, weights: Weights, *, arch: str = "sm_90a") -> str:
+def recommended_format(problem: Problem, weights: Union[Weights, CheckpointLayer], *, arch: str = "sm_90a") -> str:
     """The problem's format, or "mxfp4:wide" where the exponents of some projection spread too far. Reads every scale; CPU tensors."""
     plan = Plan(problem, arch=arch)
-    source = Source(problem, weights)
+    source = source_of(problem, weights)
     report = _abi.ScanReport()
     check(library.scan_on_cpu(plan._handle, C.byref(source.c), 0, C.byref(report)))
     return report.recommended_format.decode()

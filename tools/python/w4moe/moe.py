@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 from . import _abi
 from ._abi import library
+from .checkpoint import CheckpointLayer
 from .engine import Engine, PreparedWeights, Scratch, stream_handle
 from .errors import Error, InvalidArgument, check
 from .problem import Plan
@@ -33,21 +34,22 @@ class MoE:
 
     def __init__(self, engine: Engine, plan: Plan, weights: Any, scratch: Optional[Scratch] = None, *, first_expert: int = 0, expert_map: Any = None,
                  stream: Any = None) -> None:
-        """weights: Weights of a checkpoint (packed now) or PreparedWeights. scratch: None for one of its own.
+        """weights: Weights or a layer of a Checkpoint (packed now), or PreparedWeights. scratch: None for one of its own.
 
         Expert parallelism: ids that run() gets are global. first_expert: this rank holds experts first_expert .. first_expert + E - 1; or
         expert_map: i32 [global experts] with the local number of each, -1 for those of other ranks, on the device of the ids. Experts of
-        other ranks contribute nothing, so that the outputs of the ranks add up.
+        other ranks contribute nothing, so that the outputs of the ranks add up. A layer of a Checkpoint knows its first expert.
         """
         if first_expert and expert_map is not None:
             raise InvalidArgument("first_expert and expert_map are both given")
         self.engine = engine
         self.plan = plan
-        self.prepared = engine.prepare(plan, weights, stream=stream) if isinstance(weights, Weights) else weights
+        packs = isinstance(weights, (Weights, CheckpointLayer))
+        self.prepared = engine.prepare(plan, weights, stream=stream) if packs else weights
         if not isinstance(self.prepared, PreparedWeights):
-            raise InvalidArgument(f"weights: {type(weights).__name__} (accepted: Weights, PreparedWeights)")
+            raise InvalidArgument(f"weights: {type(weights).__name__} (accepted: Weights, CheckpointLayer, PreparedWeights)")
         self.scratch = Scratch(engine, plan) if scratch is None else scratch
-        self.first_expert = first_expert
+        self.first_expert = weights.first_expert if isinstance(weights, CheckpointLayer) and expert_map is None else first_expert
         self.expert_map = expert_map
         self._kind = "cpu" if engine.is_lockstep else "cuda"
         self._handle = C.c_void_p()

@@ -66,6 +66,11 @@ def _flat_blocks(blocks: Any, name: str) -> View:
     return view.reshaped(experts, rows, groups * bytes_)
 
 
+def source_of(problem: Problem, weights: Any) -> Any:
+    """What has `c`, a w4moe_source_weights, and `on_gpu`: of Weights, or a layer of a checkpoint as it is."""
+    return Source(problem, weights) if isinstance(weights, Weights) else weights
+
+
 class Source:
     """A w4moe_source_weights with all that it points to."""
 
