@@ -443,6 +443,7 @@ typedef struct w4moe_layer_info {
   int64_t total_experts;
 } w4moe_layer_info;
 
+/* Fills as many members as info->struct_size covers. */
 W4MOE_API w4moe_status w4moe_layer_get_info(const w4moe_layer* layer, w4moe_layer_info* info);
 
 /* What to plan: copy it and set max_tokens (here 1), and topk where the checkpoint does not tell. Belongs to the layer; NULL for NULL. */
