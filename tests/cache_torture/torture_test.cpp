@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <random>
 #include <thread>
 
@@ -27,6 +28,9 @@ Entry entry_of(int key) { return sample(std::to_string(key), 4000 + static_cast<
 
 /// How often a process was killed after this step of a publish.
 FileCounter kills_at(const std::string& root, int step) { return FileCounter(root + "-kills-" + std::to_string(step)); }
+
+/// What all workers together did, one byte a time.
+FileCounter done(const std::string& root, const char* what) { return FileCounter(root + "-" + what); }
 
 CacheOptions options_at(const std::string& root, std::mt19937& random) {
   CacheOptions o;
@@ -56,6 +60,7 @@ void damage(const std::string& root, std::mt19937& random) {
   else
     n = ::pwrite(fd, "?", 1, static_cast<off_t>(random() % 4000));
   ::close(fd);
+  done(root, "damaged").add();
 }
 
 // One worker until the end: 0, or a number that tells what was wrong.
@@ -90,9 +95,11 @@ int work(const std::string& root, unsigned seed, Clock::time_point end) {
           const auto got = cache.get_or_build(expected.name(), [&]() -> Result<Entry> {
             std::this_thread::sleep_for(std::chrono::milliseconds(random() % 3));
             if (random() % 20 == 0) return Error{ErrorCode::compile_failed, "on purpose"};
+            done(root, "built").add();
             return entry_of(key);
           });
           if (got ? !same(*got, expected) : got.error().message != "on purpose") return 11;
+          if (got) done(root, "served").add();
         }
       }
       if (Clock::now() - start > 30s) return 12;
@@ -127,19 +134,28 @@ void torture(std::chrono::seconds duration) {
     CHECK((rc == 0 || rc == 128 + SIGKILL));
   }
   int killed_while_publishing = 0;
+  std::string kills_by_step;
   for (int step = 0; step < kPublishSteps; ++step) {
     const int kills = static_cast<int>(kills_at(root, step).count());
     killed_while_publishing += kills;
+    kills_by_step += " " + std::to_string(kills);
     if (duration >= 60s) CHECK(kills > 0);
   }
   CHECK(killed_while_publishing > 0);
   CHECK(failed == 0);
   CHECK(killed > 10);
+  const auto served = done(root, "served").count(), built_kernels = done(root, "built").count(), damaged = done(root, "damaged").count();
+  CHECK(served > built_kernels);
+  CHECK(damaged > 0);
+  std::printf("%lld s: %lld kernels served, %lld built, %lld entries damaged; %d processes killed at any moment, %d in a publish (by step:%s), %d failed\n",
+              static_cast<long long>(duration.count()), static_cast<long long>(served), static_cast<long long>(built_kernels), static_cast<long long>(damaged), killed,
+              killed_while_publishing, kills_by_step.c_str(), failed);
 
   // What the killed ones and the damage left behind is found and removed; then everything works.
   DiskOptions options;
   options.root = root;
   DiskStore store(options);
+  std::printf("counters of the processes that ended by themselves: %s\n", stats_to_json(read_total_stats(store)).c_str());
   REQUIRE(verify(store, true));
   CHECK(verify(store)->damaged.empty());
   for (const std::string& name : files_below(root + "/v1/tmp")) set_age(root + "/v1/tmp/" + name, 7200);
