@@ -1,6 +1,8 @@
 """w4moe pack from outside, on checkpoints that a script makes; and every example of docs/checkpoints.md."""
+import json
 import os
 import re
+import struct
 import subprocess
 import sys
 import unittest
@@ -109,6 +111,36 @@ class Pack(support.CliTest):
         self.refused("pack", "awq", "--dry-run", "--wide", code=2, words=["--wide", "int4"])
         self.write("plain.safetensors", "")
         self.refused("pack", "plain.safetensors", "--dry-run", code=6, words=["plain.safetensors"])
+
+    def test_S14_packing_holds_no_second_copy(self):
+        """The limit is on private memory; the mapped checkpoint and the mapped destination do not count."""
+        experts, hidden, features = 8, 2048, 1024
+        prefix = "model.layers.0.mlp.experts."
+        tensors = {}
+        for name, rows, k in (("gate_up_proj", 2 * features, hidden), ("down_proj", hidden, features)):
+            tensors[prefix + name + "_blocks"] = ("U8", [experts, rows, k // 32, 16], os.urandom(experts * rows * k // 2))
+            tensors[prefix + name + "_scales"] = ("U8", [experts, rows, k // 32], b"\x78" * (experts * rows * k // 32))
+        support.write_safetensors(self.path("big.safetensors"), tensors)
+        size = os.path.getsize(self.path("big.safetensors"))
+        limit = size // 2
+        command = f"ulimit -d {limit // 1024}; exec '{support.CLI}' pack big.safetensors --out packed --threads 2 --json"
+        result = subprocess.run(["bash", "-c", command], cwd=self.folder, env=support.environment(self.folder), capture_output=True, text=True, timeout=300)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertGreater(json.loads(result.stdout)["packed_bytes"], limit)
+        os.remove(self.path("big.safetensors"))  # the packed form stands alone
+        self.assertGreater(os.path.getsize(self.path("packed/layer-00000.safetensors")), limit)
+
+    def test_run_takes_a_layer_from_a_checkpoint(self):
+        self.made("gpt-oss", "modelopt-nemotron")
+        for family, layer, hidden in (("gpt-oss", "1", 96), ("modelopt-nemotron", "backbone.layers.1.mixer", 64)):
+            support.write_safetensors(self.path("in.safetensors"), {
+                "x": ("BF16", [3, hidden], support.bf16([(i % 7 - 3) / 4 for i in range(3 * hidden)])),
+                "topk_ids": ("I32", [3, 2], struct.pack("<6i", 0, 1, 2, 3, 3, 0)), "topk_weights": ("F32", [3, 2], struct.pack("<6f", *[0.5] * 6))})
+            run = self.json("run", "--checkpoint", family, "--layer", layer, "--inputs", "in.safetensors", "--output", "out.safetensors", "--device", "cpu", "--check")
+            self.assertTrue(run["contract"]["holds"])
+            self.assertEqual(support.read_safetensors(self.path("out.safetensors"))["out"][1], [3, hidden])
+        self.refused("run", "--checkpoint", "gpt-oss", "--inputs", "in.safetensors", code=2, words=["--layer"])
+        self.refused("run", "--checkpoint", "gpt-oss", "--layer", "9", "--inputs", "in.safetensors", code=2, words=["'9'"])
 
     def test_examples_of_the_page(self):
         self.made("gpt-oss")
