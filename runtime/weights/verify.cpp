@@ -1,8 +1,8 @@
 // Prepared weights against the tensors they were made from, by value.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <mutex>
-#include <optional>
 
 #include "generator/problem/errors.hpp"
 #include "runtime/reference/source_decoder.hpp"
@@ -42,10 +42,11 @@ Status verify_projection(const Problem& problem, const SourceWeights& source, st
   if (!unpacked) return unpacked.error();
   const UnpackedMatrix& m = *unpacked;
   const SourceDecoder decoder(problem, source);
-  // Both sides' products of code, scale and global are exact in double: 4 + 11 + 24 bits at most.
+  // Both sides' products of scale, global and code are exact in double: 11 + 24 + 5 bits at most.
   const auto global = static_cast<double>(global_factor(source, projection, expert));
   std::vector<float> values(static_cast<std::size_t>(m.k));
   std::vector<double> scales(static_cast<std::size_t>(m.groups));
+  const i64 group_columns = problem.format.group_size == kWholeRow ? m.k : problem.format.group_size;
   const auto fault = [&](const std::string& what) {
     return Error{ErrorCode::corrupt, fmt::format("expert {}, {}: {}", expert, to_string(projection), what)};
   };
@@ -53,14 +54,19 @@ Status verify_projection(const Problem& problem, const SourceWeights& source, st
     decoder.row(expert, projection, row, values.data(), scales.data());
     const auto first = static_cast<std::size_t>(row * m.k);
     const auto first_group = static_cast<std::size_t>(row * m.groups);
-    for (i64 k = 0; k < m.k; ++k) {
-      const auto group = static_cast<std::size_t>(problem.format.group_of(k));
-      const auto at = static_cast<std::size_t>(k);
-      const double expected = static_cast<double>(values[at]) * scales[group] * global;
-      const u8 code = m.codes[first + at];
-      const double code_value = problem.format.is_int4() ? static_cast<double>(code) - static_cast<double>(m.zeros[first_group + group]) : kE2m1[code];
-      const double packed = code_value * scale_value(problem.format.scale, m.scales[first_group + group]) * static_cast<double>(m.global);
-      if (!same(expected, packed)) return fault(fmt::format("row {}, column {}: {} packed, {} in the checkpoint", row, k, packed, expected));
+    for (i64 group = 0; group < m.groups; ++group) {
+      const auto at_group = first_group + static_cast<std::size_t>(group);
+      const double expected_scale = scales[static_cast<std::size_t>(group)] * global;
+      const double packed_scale = scale_value(problem.format.scale, m.scales[at_group]) * static_cast<double>(m.global);
+      const double zero = problem.format.is_int4() ? static_cast<double>(m.zeros[at_group]) : 0.0;
+      const i64 begin = group * group_columns;
+      for (i64 k = begin; k < std::min(m.k, begin + group_columns); ++k) {
+        const auto at = static_cast<std::size_t>(k);
+        const u8 code = m.codes[first + at];
+        const double expected = static_cast<double>(values[at]) * expected_scale;
+        const double packed = (problem.format.is_int4() ? static_cast<double>(code) - zero : kE2m1[code]) * packed_scale;
+        if (!same(expected, packed)) return fault(fmt::format("row {}, column {}: {} packed, {} in the checkpoint", row, k, packed, expected));
+      }
     }
     if (problem.has_bias) {
       const double expected = decoder.bias(expert, projection, row);

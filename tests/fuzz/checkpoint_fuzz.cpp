@@ -22,7 +22,8 @@ void read_with_config(std::string_view text) {
   const std::string_view rest = text.substr(cut + 1);
   const Result<SafetensorsFile> file = SafetensorsFile::parse(std::as_bytes(std::span(rest.data(), rest.size())), "fuzz");
   if (!file) return;
-  Result<TensorTable> table = TensorTable::find_layer({*file}, {});
+  const std::vector<SafetensorsFile> files{*file};  // the table points into it
+  Result<TensorTable> table = TensorTable::find_layer(files, {});
   if (!table) return;
   LayerFile layer;
   if (!read_family(*table, layer, read_hints(*config)) || !apply_checkpoint_config(*config, layer)) return;
