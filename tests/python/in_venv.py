@@ -23,7 +23,11 @@ def main():
     library, work = map(os.path.abspath, sys.argv[1:3])
     shutil.rmtree(work, ignore_errors=True)
     folder = os.path.join(work, "venv")
-    venv.create(folder, with_pip=True)
+    try:
+        venv.create(folder, with_pip=True)
+    except (subprocess.CalledProcessError, OSError) as error:
+        print(f"no virtual environment ({error}); Debian has them in python3-venv", file=sys.stderr)
+        sys.exit(1 if os.environ.get("CI") else 77)
     python = os.path.join(folder, "bin", "python")
     pip = [python, "-m", "pip", "--disable-pip-version-check", "-q"]
     got = subprocess.run([*pip, "install", *TOOLS], check=False, capture_output=True, text=True)

@@ -244,6 +244,7 @@ def test_R08_the_current_stream_is_the_one():
     side = torch.cuda.Stream()  # a non-blocking one
     for explicit in (False, True):
         late, out = torch.zeros_like(x), torch.zeros_like(x)
+        sync()
         with torch.cuda.stream(side):
             torch.cuda._sleep(50_000_000)
             late.copy_(x)

@@ -52,6 +52,7 @@ class MoE:
         self.first_expert = weights.first_expert if isinstance(weights, CheckpointLayer) and expert_map is None else first_expert
         self.expert_map = expert_map
         self._kind = "cpu" if engine.is_lockstep else "cuda"
+        self._index = self.prepared.view.index
         self._handle = C.c_void_p()
         w, s = self.prepared.view, self.scratch.view
         with engine.context():
@@ -93,7 +94,7 @@ class MoE:
             router_weights=router.pointer, router_row_stride_elems=_row_stride(router), out=result.pointer, out_row_stride_elems=_row_stride(result),
             id_type=_abi.IDS[ids.dtype], router_dtype=_abi.DTYPES[router.dtype],
         )  # fmt: skip
-        check(library.run(self._handle, stream_handle(stream), C.byref(args)))
+        self._launch(stream, args)
         return out
 
     __call__ = run
@@ -109,7 +110,7 @@ class MoE:
         router_dtype = 3 if topk_weights.dtype is torch.float32 else 1 if topk_weights.dtype is torch.bfloat16 else 0
         if dtype is not (torch.bfloat16 if problem.dtype == "bf16" else torch.float16) or not id_type or not router_dtype or hidden.dim() != 2:
             return None
-        if device.type != self._kind or topk_ids.device != device or topk_weights.device != device or self.engine.ordinal not in (None, device.index):
+        if device.type != self._kind or topk_ids.device != device or topk_weights.device != device or (self._kind == "cuda" and device.index != self._index):
             return None
         tokens, topk = hidden.shape[0], problem.topk
         if hidden.shape[1] != problem.hidden or topk_ids.shape != (tokens, topk) or topk_weights.shape != (tokens, topk):
@@ -128,8 +129,17 @@ class MoE:
             args.x_row_stride_elems, args.ids_row_stride_elems, args.router_row_stride_elems, args.out_row_stride_elems = x_row[0], ids_row[0], router_row[0], out_row[0]
         if stream is None and self._kind == "cuda":
             stream = torch.cuda.current_stream(device)
-        check(library.run(self._handle, stream_handle(stream), C.byref(args)))
+        self._launch(stream, args)
         return out
+
+    def _launch(self, stream: Any, args: _abi.RunArgs) -> None:
+        handle = stream_handle(stream)
+        torch = sys.modules.get("torch")
+        if handle is None and self._kind == "cuda" and torch is not None and torch.cuda.is_initialized() and torch.cuda.current_device() != self._index:
+            with torch.cuda.device(self._index):  # R02: the default stream is that of the current context, which is to be this layer's
+                check(library.run(self._handle, handle, C.byref(args)))
+        else:
+            check(library.run(self._handle, handle, C.byref(args)))
 
     def status(self) -> str:
         """What kernels recorded so far: "ok", or an Error is raised with what happened. Wait for the runs of interest first."""
@@ -148,6 +158,8 @@ class MoE:
         if view.strides[1] != 1 and columns > 1 and view.shape[0] > 0:
             raise InvalidArgument(f"{name}: elements of a row lie {view.strides[1]} apart, expected 1")
         self.engine.check_place(view)
+        if view.on_gpu and view.index != self._index:
+            raise InvalidArgument(f"{name}: {view.describe()}, expected memory of cuda:{self._index}, where the layer is")
         return view
 
 
