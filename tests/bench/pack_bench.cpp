@@ -246,7 +246,7 @@ int main(int argc, char** argv) {
   }
   for (const auto& [name, experts] : {std::pair("gpt-oss-120b", i64{32}), std::pair("qwen3-235b-a22b", i64{32}), std::pair("kimi-k2", i64{16}), std::pair("mixtral-8x7b", i64{4})}) {
     Problem problem = must(preset(name, 1, 1, 64), "preset");
-    problem.shape.experts = flags.quick ? 2 : flags.gpu ? problem.shape.experts : experts;
+    problem.shape.experts = flags.quick ? 2 : flags.gpu ? std::min<i64>(problem.shape.experts, 64) : experts;
     problem.shape.topk = std::min(problem.shape.topk, problem.shape.experts);
     if (flags.quick) problem.shape.hidden = 256, problem.shape.intermediate = 128;
     Json row = {{"model", name}, {"format", to_string(problem.format)}, {"experts", problem.shape.experts}, {"source_bytes", source_bytes(problem)},
