@@ -2,7 +2,7 @@
 """Measures layers on both sides of every bucket boundary with nested routing: the tokens of m are the first m of m + 1, so that a run of
 m tokens could be padded, and one that takes longer than m + 1 tokens do is a ladder cut in the wrong place.
 
-    tools/bench/scan_crossovers.py --bench build/tools/bench/w4moe-bench --cli build/tools/cli/w4moe [--model gpt-oss-120b ...]
+    tools/bench/scan_crossovers.py --bench build/tools/bench/w4moe-bench --cli build/w4moe [--model gpt-oss-120b ...]
 
 Needs a CUDA device and numpy. Exit status 3 where a boundary loses more than --noise. About a second a boundary once kernels are built.
 """
