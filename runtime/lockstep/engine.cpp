@@ -16,6 +16,7 @@
 #include "runtime/dispatch/debug_guard.hpp"
 #include "runtime/dispatch/launch_sequence.hpp"
 #include "runtime/lockstep/fiber.hpp"
+#include "runtime/lockstep/separate_blocks.hpp"
 
 #if defined(W4MOE_LOCKSTEP_ASAN)
 #include <sanitizer/asan_interface.h>
@@ -170,6 +171,7 @@ Status LockstepEngine::run(const Plan& plan, const PreparedWeights& weights, voi
   u8* const bytes = static_cast<u8*>(scratch);
   fill_payload(plan, bytes, fill_);
   Gaps gaps(plan, bytes);
+  const SeparateBlocks blocks(plan, weights.data, scratch);
   std::deque<w4moe::Launch> launches;  // they hold the argument structs
   std::vector<QueuedLaunch> queue;
   const auto enqueue = [&](const Bucket& bucket, const RunArgs& chunk) -> Status {
@@ -177,7 +179,8 @@ Status LockstepEngine::run(const Plan& plan, const PreparedWeights& weights, voi
       const PlannedKernel& planned = plan.kernels[static_cast<std::size_t>(launch.kernel)];
       const Result<Kernel> kernel = kernel_of(planned);
       if (!kernel) return kernel.error();
-      const w4moe::Launch& kept = launches.emplace_back(launch);
+      w4moe::Launch& kept = launches.emplace_back(launch);
+      blocks.redirect(kept);
       const int resident = std::min(plan.device.sms, kLockstepSms) * planned.variant.min_ctas_per_sm();
       const Launch grid{kept.grid_x, 1, static_cast<int>(kept.threads), kept.shared_bytes, kept.pdl, resident};
       queue.push_back({*kernel, grid, kept.args.data(), kept.args_bytes});
@@ -188,6 +191,7 @@ Status LockstepEngine::run(const Plan& plan, const PreparedWeights& weights, voi
     if (Status s = for_each_chunk(plan, args, enqueue); !s) return s;
   }
   if (Status s = device_.launch(queue); !s) return s;
+  blocks.write_back();
   return gaps.check();
 }
 

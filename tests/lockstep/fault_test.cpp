@@ -29,7 +29,7 @@ void check_faults(const std::string& kind) {
 }  // namespace
 
 TEST_CASE("The layers of the planted faults are right without a fault") {
-  for (const FaultCase where : {FaultCase::portable, FaultCase::many_groups, FaultCase::direct, FaultCase::half, FaultCase::overlap, FaultCase::wgmma}) {
+  for (const FaultCase where : {FaultCase::portable, FaultCase::deep, FaultCase::many_groups, FaultCase::direct, FaultCase::half, FaultCase::overlap, FaultCase::wgmma}) {
     LayerCase c = case_for(where);
     INFO(static_cast<int>(where));
     CHECK(is_right(c));

@@ -59,12 +59,12 @@ constexpr Fault kFaults[] = {
      "if (j <= count) load(j, j);", true},
     {"seed 2: the padded length bounds weight loads, wgmma", FaultCase::wgmma, "device/wgmma_producer.h",
      "const i32 units = kUnits - first < kStageUnits ? kUnits - first : kStageUnits;", "const i32 units = kStageUnits;", true},
-    {"seed 2: the padded length bounds weight loads", FaultCase::portable, "device/weight_stream.h",
+    {"seed 2: the padded length bounds weight loads", FaultCase::deep, "device/weight_stream.h",
      "if (kRagged && next_unit + j >= kUnits) return;", "if (kRagged && next_unit + j > kUnits) return;", true},
     {"seed 3: tiles do not partition the rows", FaultCase::many_groups, "contract/variant.h", "ceil_div(matrix().strips(), tile_strips())",
      "matrix().strips() / tile_strips()", true},
     {"seed 4: the short last group is taken for a whole one", FaultCase::many_groups, "device/weight_stream.h", "kMatrix.groups_are_whole();", "true;"},
-    {"seed 5: K is taken for whole stages", FaultCase::portable, "device/weight_stream.h", "kRagged = kUnits % kStageUnits != 0;", "kRagged = false;", true},
+    {"seed 5: K is taken for whole stages", FaultCase::deep, "device/weight_stream.h", "kRagged = kUnits % kStageUnits != 0;", "kRagged = false;", true},
     {"seed 6: a stride without its padding, in every read", FaultCase::many_groups, "contract/weight_layout.h",
      "return strips() * k_units() * unit().unit_bytes();", "return rows * k_units() * unit().unit_bytes() / kStripRows - unit().unit_bytes();"},
     // Scratch and results of before.
@@ -90,6 +90,7 @@ LayerCase case_for(FaultCase where) {
   c.fillings = {0xff, 0x5b};  // NaNs, and numbers as of a run before
   switch (where) {
     case FaultCase::portable: break;
+    case FaultCase::deep: c.tile = GemmTile{8, 2, 1, 1, 2, 3, 1}; break;  // FC2's three units: a stage and a half
     case FaultCase::many_groups:
       c.problem = test::small_problem(272, 176, 4, kNvfp4);  // 17 strips of FC2 and 22 of FC1, in groups of eight
       break;

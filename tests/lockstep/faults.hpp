@@ -12,6 +12,7 @@ namespace w4moe::lockstep {
 /// Which launches a fault concerns, and so which layer shows it.
 enum class FaultCase {
   portable,        ///< several stages and warps, ragged last unit in FC2
+  deep,            ///< several units a warp, the last stage half filled
   many_groups,     ///< a short last group of strips
   direct,          ///< one token
   half,            ///< fp16

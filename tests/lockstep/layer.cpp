@@ -28,7 +28,7 @@ Tensors make_tensors(const Problem& problem, const LayerCase& c) {
   const SyntheticInputs made = make_inputs(problem, c.tokens, c.data, c.id_type, c.router_dtype);
   Tensors t;
   t.stride = shape.hidden + c.row_padding_elems;
-  const i64 extent_bytes = ((c.tokens - 1) * t.stride + shape.hidden) * 2;
+  const i64 extent_bytes = c.tokens == 0 ? 0 : ((c.tokens - 1) * t.stride + shape.hidden) * 2;
   t.x = Buffer(extent_bytes);
   t.out = Buffer(extent_bytes);
   for (i64 token = 0; token < c.tokens; ++token) {
@@ -48,11 +48,8 @@ Tensors make_tensors(const Problem& problem, const LayerCase& c) {
       t.ids.as<i32>()[p] = static_cast<i32>(id);
     }
   }
-  if (c.router_dtype == DType::f32) {
-    std::memcpy(t.router.data(), made.weights.data(), static_cast<std::size_t>(t.router.bytes()));
-  } else {
-    std::memcpy(t.router.data(), made.weights_bf16.data(), static_cast<std::size_t>(t.router.bytes()));
-  }
+  const void* const router = c.router_dtype == DType::f32 ? static_cast<const void*>(made.weights.data()) : made.weights_bf16.data();
+  if (t.router.bytes() > 0) std::memcpy(t.router.data(), router, static_cast<std::size_t>(t.router.bytes()));  // without tokens it is null
   t.args.tokens = c.tokens;
   t.args.x = t.x.data();
   t.args.x_row_stride_elems = t.stride;
