@@ -104,6 +104,10 @@ class TwoStages(support.CliTest):
         for field in ("shape", "us_graph", "us_eager", "active_experts", "weight_bytes", "floor_us", "fraction_of_floor", "variant"):
             self.assertIn(field, bench["rows"][0])
         self.assertLessEqual(bench["rows"][0]["active_experts"], layers[0]["topk"])
+        self.write("rows.json", json.dumps(bench))
+        self.cli("bench", "--rows", "rows.json", "--html", "page.html", code=0)
+        with open(self.path("page.html"), encoding="utf-8") as page:
+            self.assertEqual(page.read().count("<circle"), 4)  # two cells, each in the roofline and in the chart
 
         # A layer that is not in the manifest: a clear error, with JIT off and without a compiler.
         other = dict(layers[0], hidden=1024, name="other")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The page that tools/bench/picture.py draws from the committed figures: complete, self-contained, and a browser shows it."""
+"""The page that `w4moe bench --html` draws from the committed figures: complete, self-contained, and a browser shows it."""
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -13,9 +14,13 @@ FIGURES = ROOT / "docs" / "benchmarks"
 ROWS = [FIGURES / "h200-decode.json", FIGURES / "h200-prefill.json"]
 
 
-def draw(output, *rows):
-    command = [str(ROOT / "tools/bench/picture.py"), str(FIGURES / "h200-peers.json"), *map(str, rows), "--output", str(output)]
-    return subprocess.run(["python3", "-B", *command], capture_output=True, text=True, check=False)
+def draw(output, *rows, peers=FIGURES / "h200-peers.json"):
+    command = [os.environ["W4MOE_CLI"], "bench", "--html", str(output)]
+    for path in rows:
+        command += ["--rows", str(path)]
+    if peers is not None:
+        command += ["--peers", str(peers)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 class Picture(unittest.TestCase):
@@ -41,12 +46,36 @@ class Picture(unittest.TestCase):
         self.assertEqual(draw(self.page, *ROWS).returncode, 0)
         self.assertEqual(self.page.read_text(), (FIGURES / "h200.html").read_text())
 
+    def write_rows(self, rows, **document):
+        path = self.folder / "rows.json"
+        path.write_text(json.dumps({"meta": {"gpu": "NVIDIA H200"}, "rows": rows, **document}))
+        return path
+
     def test_a_row_without_a_peer_is_named(self):
-        rows = self.folder / "rows.json"
-        rows.write_text(json.dumps({"meta": {}, "rows": [dict(self.rows[0], m=3)]}))
-        result = draw(self.page, rows)
+        result = draw(self.page, self.write_rows([dict(self.rows[0], m=3)]))
         self.assertEqual(result.returncode, 2)
         self.assertIn(f"has no cell for {self.rows[0]['shape']}, m = 3", result.stderr)
+        self.assertFalse(self.page.exists())
+
+    def test_without_peers_it_shows_ours_alone(self):
+        row = dict(self.rows[0], shape="<b>mine</b> & more", weight_bytes=5e7, flops=1e9, m=100000)
+        self.assertEqual(draw(self.page, self.write_rows([row]), peers=None).returncode, 0)
+        text = self.page.read_text()
+        self.assertEqual(text.count("<circle"), 2)
+        self.assertNotIn("peer", text)
+        self.assertNotIn("<b>", text)
+        self.assertIn("&lt;b&gt;mine&lt;/b&gt; &amp; more", text)
+
+    def test_what_cannot_be_drawn_is_named(self):
+        complete = dict(self.rows[0], weight_bytes=5e7, flops=1e9)
+        for change, message in (({"us_graph": 0}, "it lacks a time"), ({"floor_us": None}, "--read-gbps"), ({"flops": None}, "--peers"), ({"us_graph": "1"}, "is not a number")):
+            result = draw(self.page, self.write_rows([dict(complete, **change)]), peers=None)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(message, result.stderr)
+        for text in ("", "[]", '{"rows": 1}', '{"rows": [1]}', '{"rows": []}'):
+            (self.folder / "rows.json").write_text(text)
+            self.assertEqual(draw(self.page, self.folder / "rows.json", peers=None).returncode, 2, text)
+        self.assertFalse(self.page.exists())
 
     def test_a_browser_shows_it(self):
         browser = shutil.which("chromium") or shutil.which("google-chrome")

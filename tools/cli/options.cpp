@@ -245,19 +245,26 @@ void add_pack(CLI::App& app, Options& o) {
 
 void add_bench(CLI::App& app, Options& o) {
   CLI::App* verb = app.add_subcommand("bench", "Time a layer on a GPU, with made-up weights, tokens and routing");
-  verb->add_option("--tokens", o.bench.tokens, "Token counts, separated by commas")->required()->delimiter(',')->check(whole_number(1, kMaxTokens));
+  verb->add_option("--tokens", o.bench.tokens, "Token counts, separated by commas")->delimiter(',')->check(whole_number(1, kMaxTokens));
   verb->add_option("--seed", o.run.seed, "Of the made-up numbers (default: 1)")->check(whole_number(0, std::numeric_limits<i64>::max()));
   verb->add_option("--device", o.run.device, "cuda:N (default: cuda:0)")->type_name("DEVICE");
-  verb->add_option("--read-gbps", o.bench.read_gbps, "Bytes a second that the device's memory reaches, in 10^9: for the floor (default: 4617 on an H200)")->check(any_number());
-  verb->add_option("--tflops", o.bench.tflops, "What its tensor cores reach, in 10^12: for the floor (default: 781 on an H200)")->check(any_number());
+  verb->add_option("--read-gbps", o.bench.roofs.read_gbps, "Bytes a second that the device's memory reaches, in 10^9: for the floor (default: 4617 on an H200)")->check(any_number());
+  verb->add_option("--tflops", o.bench.roofs.tflops, "What its tensor cores reach, in 10^12: for the floor (default: 781 on an H200)")->check(any_number());
+  verb->add_option("--routing", o.bench.routing, "Folder with route_E_k_m.bin files (tools/bench/make_routing.py) instead of made-up routing")->type_name("FOLDER");
+  const char* drawing = "Page";
+  verb->add_option("--html", o.bench.html, "Also write the rows as a self-contained page: the roofline and every cell's distance to it")->type_name("FILE")->group(drawing);
+  verb->add_option("--peers", o.bench.peers, "JSON with the times of others in the same cells, for the page")->type_name("FILE")->group(drawing);
+  repeatable(verb->add_option("--rows", o.bench.rows, "Draw the rows of this document instead of measuring (repeatable; no GPU is needed)")->type_name("FILE"))->group(drawing);
   add_problem(verb, o);
   add_plan_flags(verb, o, false);
   add_kernel_flags(verb, o);
   add_common(verb, o);
   verb->footer(
-      "Times are medians of 20; weights are read from memory, not from the L2.\n"
+      "Times are medians of 20 (of 8 above 256 tokens); weights are read from memory, not from the L2.\n"
       "Examples:\n"
-      "  w4moe bench --model gpt-oss-120b --tokens 1,8,64,512 --json");
+      "  w4moe bench --model gpt-oss-120b --tokens 1,8,64,512 --json\n"
+      "  w4moe bench --model gpt-oss-120b --tokens 1,8,64,512 --html report.html\n"
+      "  w4moe bench --rows decode.json --rows prefill.json --html report.html");
 }
 
 void add_inspect(CLI::App& app, Options& o) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "contract/prelude.h"
+#include "tools/bench/roofs.hpp"
 
 namespace w4moe::cli {
 
@@ -81,7 +82,10 @@ struct PackFlags {
 
 struct BenchFlags {
   std::vector<i64> tokens;
-  double read_gbps = 0, tflops = 0;  ///< what the device reaches; 0: not said
+  std::string routing;             ///< a folder of files with ids and weights; empty: made up
+  bench::Roofs roofs;              ///< what the device reaches; 0: not said
+  std::string html, peers;         ///< the page, and the peers' cells for it
+  std::vector<std::string> rows;   ///< documents to draw, in place of measuring
 };
 
 struct InspectFlags {

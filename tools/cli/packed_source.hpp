@@ -19,18 +19,4 @@ struct PackedSource {
 /// Unpacks the experts that the inputs name; the others stand for one of those, as nothing reads them.
 Result<PackedSource> packed_source(const Problem& problem, std::span<const std::byte> prepared, const MoeInputs& inputs);
 
-/// Prepared weights in memory aligned as the packer asks.
-class PreparedBytes {
- public:
-  /// Packs the layer on the CPU.
-  static Result<PreparedBytes> pack(const Problem& problem, const SourceWeights& source);
-  std::span<std::byte> bytes() { return {storage_.data() + skip_, size_}; }
-  std::span<const std::byte> bytes() const { return {storage_.data() + skip_, size_}; }
-
- private:
-  std::vector<std::byte> storage_;
-  std::size_t skip_ = 0;
-  std::size_t size_ = 0;
-};
-
 }  // namespace w4moe::cli

@@ -3,6 +3,7 @@
 #include "runtime/reference/reference.hpp"
 #include "tools/cli/packed_source.hpp"
 #include "tools/cli/run_layer.hpp"
+#include "tools/device/prepared_bytes.hpp"
 
 namespace w4moe::cli {
 namespace {

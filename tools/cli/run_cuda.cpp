@@ -4,10 +4,12 @@
 #include "generator/problem/errors.hpp"
 #include "runtime/driver/current_device.hpp"
 #include "runtime/driver/device_memory.hpp"
-#include "tools/cli/device_tensors.hpp"
 #include "tools/cli/interrupt.hpp"
-#include "tools/cli/packed_source.hpp"
+#include "tools/cli/problem_source.hpp"
 #include "tools/cli/run_layer.hpp"
+#include "tools/device/device_tensors.hpp"
+#include "tools/device/launched_kernels.hpp"
+#include "tools/device/prepared_bytes.hpp"
 #include "w4moe/engine.hpp"
 
 namespace w4moe::cli {
@@ -36,13 +38,20 @@ Result<double> timed_run(const driver::DriverTable& table, const Engine& engine,
 
 }  // namespace
 
-std::string launched_kernels(const Plan& plan, i64 tokens) {
-  if (tokens == 0) return "none";
-  std::string text;
-  for (const int index : plan.launched_by(plan.bucket_for(std::min(tokens, plan.chunk_tokens)))) {
-    text += (text.empty() ? "" : " + ") + plan.kernels[static_cast<std::size_t>(index)].name;
+Result<Plan> plan_on_device(const Engine& engine, const Problem& problem, int ordinal, const PlanFlags& flags) {
+  Result<DeviceSpec> device = engine.device(ordinal);
+  if (!device) return device.error();
+  for (const std::string& name : flags.archs) {
+    const Result<Arch> arch = parse_arch(name);
+    if (!arch) return arch.error();
+    if (*arch != device->arch) {
+      return unsupported("--arch {}: the kernels of device cuda:{} ({}) are those of {}", name, ordinal, device->name, to_string(device->arch));
+    }
   }
-  return text;
+  if (flags.sms > 0) device->sms = flags.sms;
+  const Result<PlanOptions> options = plan_options_from(flags);
+  if (!options) return options.error();
+  return make_plan(problem, *device, *options);
 }
 
 Result<LayerRun> run_on_cuda(const LayerCall& call, int ordinal, const PlanFlags& flags, const KernelOptions& kernels) {

@@ -7,7 +7,7 @@
 #include "runtime/reference/moe_inputs.hpp"
 #include "tools/cli/device_choice.hpp"
 #include "tools/cli/kernel_source.hpp"
-#include "w4moe/plan.hpp"
+#include "w4moe/engine.hpp"
 #include "w4moe/weights.hpp"
 
 namespace w4moe::cli {
@@ -34,8 +34,8 @@ Result<LayerRun> run_on_cpu(const LayerCall& call, const Plan& plan);
 /// The kernels themselves, compiled for the host and run on the lock-step device: slow, but what a GPU would compute.
 Result<LayerRun> run_on_lockstep(const LayerCall& call, const Plan& plan, const KernelOptions& kernels);
 
-/// "route + fc1.n16 + fc2.n16 + combine": what a run of so many tokens launches.
-std::string launched_kernels(const Plan& plan, i64 tokens);
+/// The plan for the device of this ordinal; flags.arch and flags.sms, where given, must fit it.
+Result<Plan> plan_on_device(const Engine& engine, const Problem& problem, int ordinal, const PlanFlags& flags);
 
 /// The kernels themselves, in the device's primary context. flags.arch and flags.sms, where given, must fit the device.
 Result<LayerRun> run_on_cuda(const LayerCall& call, int ordinal, const PlanFlags& flags, const KernelOptions& kernels);

@@ -6,8 +6,9 @@
 #include <new>
 
 #include "tools/cli/interrupt.hpp"
-#include "tools/cli/packed_source.hpp"
 #include "tools/cli/run_layer.hpp"
+#include "tools/device/launched_kernels.hpp"
+#include "tools/device/prepared_bytes.hpp"
 #include "w4moe/engine.hpp"
 
 namespace w4moe::cli {

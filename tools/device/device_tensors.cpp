@@ -1,9 +1,6 @@
-#include "tools/cli/device_tensors.hpp"
+#include "tools/device/device_tensors.hpp"
 
-#include "generator/problem/errors.hpp"
-#include "tools/cli/problem_source.hpp"
-
-namespace w4moe::cli {
+namespace w4moe {
 
 using driver::DeviceBuffer;
 
@@ -55,20 +52,4 @@ Result<DeviceTensors> upload_inputs(const driver::DriverTable& table, const Prob
   return t;
 }
 
-Result<Plan> plan_on_device(const Engine& engine, const Problem& problem, int ordinal, const PlanFlags& flags) {
-  Result<DeviceSpec> device = engine.device(ordinal);
-  if (!device) return device.error();
-  for (const std::string& name : flags.archs) {
-    const Result<Arch> arch = parse_arch(name);
-    if (!arch) return arch.error();
-    if (*arch != device->arch) {
-      return unsupported("--arch {}: the kernels of device cuda:{} ({}) are those of {}", name, ordinal, device->name, to_string(device->arch));
-    }
-  }
-  if (flags.sms > 0) device->sms = flags.sms;
-  const Result<PlanOptions> options = plan_options_from(flags);
-  if (!options) return options.error();
-  return make_plan(problem, *device, *options);
-}
-
-}  // namespace w4moe::cli
+}  // namespace w4moe
