@@ -165,7 +165,7 @@ TEST_CASE("K5: what a kernel records in the control region is what status() repo
   CHECK(has(must(layer.engine.status(*layer.binding)).text, "77"));
 }
 
-TEST_CASE("driver failures are returned with the call and the kernel, and nothing is left half loaded") {
+TEST_CASE("C26: driver failures are returned with call, kernel, target, driver and NVRTC, and nothing is left half loaded") {
   for (const char* call : {"library_load_data", "library_get_kernel", "kernel_get_function", "func_load", "func_get_attribute"}) {
     INFO(call);
     FakeWorld world;
