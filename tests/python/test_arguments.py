@@ -29,9 +29,9 @@ def test_values_of_a_problem():
         w4moe.Plan(problem())
 
 
-def test_errors_are_the_library_s(engine):
+def test_errors_are_the_library_s(engine, tmp_path):
     assert issubclass(w4moe.InvalidArgument, ValueError)
-    other = w4moe.Engine("lockstep", jit=False, cache_dir="/nonexistent/w4moe")
+    other = w4moe.Engine("lockstep", jit=False, cache_dir=str(tmp_path / "cache"))
     assert other.frozen and not engine.frozen
     plan = other.plan(problem(hidden=192))
     with pytest.raises(w4moe.NotPrepared) as raised:
