@@ -71,7 +71,7 @@ struct BulkCopy {
   const unsigned long long* barrier;
 };
 
-enum class WarpOp : unsigned char { none, warp_sync, shuffle_up, shuffle_xor, shuffle, load_matrix, mma_bf16, mma_f16, store_matrix };
+enum class WarpOp : unsigned char { none, warp_sync, shuffle_up, shuffle_xor, shuffle, ballot, load_matrix, mma_bf16, mma_f16, store_matrix };
 
 /// Functions of the device. Each may switch to another thread before it returns; after a report none returns.
 struct Host {

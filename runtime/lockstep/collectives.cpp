@@ -103,6 +103,7 @@ const char* name_of(WarpOp op) {
     case WarpOp::shuffle_up: return "shuffle_up";
     case WarpOp::shuffle_xor: return "shuffle_xor";
     case WarpOp::shuffle: return "shuffle";
+    case WarpOp::ballot: return "ballot";
     case WarpOp::load_matrix: return "load_matrix_x4";
     case WarpOp::mma_bf16: return "mma_16816<bf16>";
     case WarpOp::mma_f16: return "mma_16816<f16>";
@@ -123,6 +124,14 @@ void perform(WarpOp op, void* const (&operands)[kWarpLanes]) {
       for (int lane = 0; lane < kWarpLanes; ++lane) {
         lanes[lane]->result = lanes[source_lane(op, lane, lanes[lane]->argument)]->value;
       }
+      return;
+    }
+    case WarpOp::ballot: {
+      ShuffleOperand* lanes[kWarpLanes];
+      cast(operands, lanes);
+      unsigned bits = 0;
+      for (int lane = 0; lane < kWarpLanes; ++lane) bits |= (lanes[lane]->value != 0 ? 1u : 0u) << lane;
+      for (int lane = 0; lane < kWarpLanes; ++lane) lanes[lane]->result = bits;
       return;
     }
     case WarpOp::load_matrix: {

@@ -70,6 +70,9 @@ inline u32 shuffle(u32 v, u32 lane, W4MOE_SITE) {
   return shuffle_with(lockstep::WarpOp::shuffle, v, lane, {file, line});
 }
 
+inline u32 ballot(bool b, W4MOE_SITE) { return shuffle_with(lockstep::WarpOp::ballot, b ? 1 : 0, 0, {file, line}); }
+inline i32 count_bits(u32 v) { return __builtin_popcount(v); }
+
 inline bool is_aligned(const void* p, u64 bytes) { return (reinterpret_cast<u64>(p) & (bytes - 1)) == 0; }
 
 using SharedAddress = u8*;

@@ -6,7 +6,7 @@
 namespace w4moe {
 
 /// Raised with every change of a struct below.
-inline constexpr u32 kArgsVersion = 2;
+inline constexpr u32 kArgsVersion = 3;
 
 struct RouteArgs {
   const void* ids = nullptr;      ///< device, [tokens][topk], row stride in elements below
@@ -25,9 +25,12 @@ struct RouteArgs {
   u32* h_amax = nullptr;          ///< cleared for every pair; null unless activations are fp16
 };
 
-/// Direct mode, for a single token: block b is route b, read from the ids, and no routing kernel runs.
+/// Few routes: no routing kernel runs, the CTAs find their blocks in the ids. Item i of the grid is the block that pair i begins,
+/// if it begins one; h is kept by pair.
 struct DirectRoutes {
   const void* ids = nullptr;      ///< null: blocks come from the routing kernel
+  i64 ids_row_stride_elems = 0;
+  i32 tokens = 0;                 ///< tokens * topk is at most the threads of the kernel
   IdType id_type = IdType::i32;
   i32 experts = 0;
 };
@@ -64,6 +67,7 @@ struct Fc2Args {
   const i32* sorted_pairs = nullptr;
   const RouteBlock* blocks = nullptr;
   void* route_rows = nullptr;     ///< [pairs][H]
+  DirectRoutes direct{};
   i32 topk = 0;
   DType router_dtype = DType::f32;
   u8 weight_on_input = 0;         ///< 1: the router weight was applied in FC1

@@ -155,9 +155,9 @@ W4MOE_HD constexpr i64 gemm_grid_x(const Variant& v, i64 blocks, i64 sms) {
 
 inline constexpr i64 kCombineThreads = 256;
 
-/// CTAs of the combine kernel along one token; CTA x works on token x / this.
-W4MOE_HD constexpr i64 combine_ctas_per_token(i64 hidden) { return ceil_div(hidden, kCombineThreads * kRowVectorElems); }
-W4MOE_HD constexpr i64 combine_grid_x(i64 hidden, i64 tokens) { return combine_ctas_per_token(hidden) * tokens; }
+/// Vectors of a token's row that the combine kernel sums, a thread each, and its CTAs.
+W4MOE_HD constexpr i64 combine_vectors(i64 hidden) { return ceil_div(hidden, kRowVectorElems); }
+W4MOE_HD constexpr i64 combine_grid_x(i64 hidden, i64 tokens) { return ceil_div(tokens * combine_vectors(hidden), kCombineThreads); }
 
 /// Dynamic shared memory of a direct kernel (FC1 keeps the token, FC2 h of its `topk` routes), and FC2's CTAs: one per strip.
 W4MOE_HD constexpr i64 direct_shared_bytes(const Variant& v, i64 topk) {

@@ -10,6 +10,7 @@
 //   barrier()                                       all threads of the CTA
 //   warp_sync()                                     all lanes of the warp
 //   shuffle_up(v, delta), shuffle_xor(v, mask), shuffle(v, lane)   full-warp exchange of a u32
+//   ballot(b), count_bits(v)                        bit l is lane l's b; bits set in a u32
 //   copy16_async(dst_shared, src_global, valid)     16 bytes to shared memory; bytes past `valid` (0..16) become zero and are
 //                                                   not read; both addresses 16-byte aligned
 //   copy_commit(), copy_wait<N>()                   closes a group of copies; waits until at most N groups are open
@@ -53,10 +54,11 @@
 
 namespace w4moe::ops {
 
-struct U32x4 {
+/// Aligned, so that a copy through a pointer is one access.
+struct alignas(16) U32x4 {
   u32 v[4];
 };
-struct U32x2 {
+struct alignas(8) U32x2 {
   u32 v[2];
 };
 

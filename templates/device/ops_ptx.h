@@ -29,6 +29,9 @@ W4MOE_INLINE u32 shuffle_up(u32 v, u32 delta) { return __shfl_up_sync(0xffffffff
 W4MOE_INLINE u32 shuffle_xor(u32 v, u32 mask) { return __shfl_xor_sync(0xffffffffu, v, static_cast<int>(mask)); }
 W4MOE_INLINE u32 shuffle(u32 v, u32 lane) { return __shfl_sync(0xffffffffu, v, static_cast<int>(lane)); }
 
+W4MOE_INLINE u32 ballot(bool b) { return __ballot_sync(0xffffffffu, b ? 1 : 0); }
+W4MOE_INLINE i32 count_bits(u32 v) { return __popc(v); }
+
 W4MOE_INLINE void copy16_async(SharedAddress dst, const void* src, i32 valid_bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :: "r"(dst), "l"(src), "r"(valid_bytes) : "memory");

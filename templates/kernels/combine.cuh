@@ -11,7 +11,6 @@ struct Combine {
   static constexpr DType kRows = V.dtype == DType::f16 ? DType::f32 : V.dtype;
 
   static constexpr i32 kVectors = kRows == DType::f32 ? 2 : 1;  ///< 16-byte loads of one row
-  static constexpr i32 kTogether = 8;                           ///< routes whose rows are under way at a time
 
   struct RowVector {
     ops::U32x4 v[kVectors];
@@ -29,13 +28,39 @@ struct Combine {
     }
   }
 
+  /// Takes `Together` routes at a time, all ids before all rows before all sums: two latencies for these, not two per route. Sums in
+  /// route order.
+  template <i32 Together>
+  static W4MOE_INLINE void add_rows(const CombineArgs& a, i64 token, const u8* rows, i64 row_bytes, float (&sum)[8]) {
+    for (i32 first = 0; first < a.topk; first += Together) {
+      bool valid[Together];
+#pragma unroll
+      for (i32 j = 0; j < Together; ++j) {
+        valid[j] = first + j < a.topk && expert_of_pair(a.ids, a.id_type, a.ids_row_stride_elems, token, first + j, a.experts) >= 0;
+      }
+      RowVector row[Together];
+#pragma unroll
+      for (i32 j = 0; j < Together; ++j) {
+#pragma unroll
+        for (i32 i = 0; i < kVectors; ++i) {
+          row[j].v[i] = valid[j] ? *reinterpret_cast<const ops::U32x4*>(rows + (first + j) * row_bytes + i * 16) : ops::U32x4{};
+        }
+      }
+#pragma unroll
+      for (i32 j = 0; j < Together; ++j) {
+        if (valid[j]) add_vector(row[j], sum);
+      }
+    }
+  }
+
   static W4MOE_INLINE void run(const CombineArgs& a) {
     ops::grid_wait();
     ops::grid_launch_next();
-    const i64 per_token = combine_ctas_per_token(a.hidden);
-    const i64 token = ops::block_index_x() / per_token;
-    const i64 column = (ops::block_index_x() % per_token * kCombineThreads + ops::thread_index()) * kRowVectorElems;
-    if (column >= a.hidden) return;
+    const i64 vectors = combine_vectors(a.hidden);
+    const i64 vector = ops::block_index_x() * kCombineThreads + ops::thread_index();
+    const i64 token = vector / vectors;
+    const i64 column = (vector - token * vectors) * kRowVectorElems;
+    if (token >= a.tokens) return;
 
     float sum[8] = {};
     if (a.control->magic != kControlMagic || a.control->version != kControlVersion) {
@@ -45,26 +70,12 @@ struct Combine {
     } else {
       const i64 row_bytes = ScratchLayout{Shape{a.hidden, 0, 1, 1, 1}, V.dtype, 0}.route_row_bytes();
       const u8* rows = static_cast<const u8*>(a.route_rows) + token * a.topk * row_bytes + column * dtype_bytes(kRows);
-      for (i32 first = 0; first < a.topk; first += kTogether) {
-        // All ids before all rows before all sums: two latencies in all, not two per route. Sums in route order.
-        bool valid[kTogether];
-#pragma unroll
-        for (i32 j = 0; j < kTogether; ++j) {
-          valid[j] = first + j < a.topk &&
-                     expert_of_pair(a.ids, a.id_type, a.ids_row_stride_elems, token, first + j, a.experts) >= 0;
-        }
-        RowVector row[kTogether];
-#pragma unroll
-        for (i32 j = 0; j < kTogether; ++j) {
-#pragma unroll
-          for (i32 i = 0; i < kVectors; ++i) {
-            row[j].v[i] = valid[j] ? *reinterpret_cast<const ops::U32x4*>(rows + (first + j) * row_bytes + i * 16) : ops::U32x4{};
-          }
-        }
-#pragma unroll
-        for (i32 j = 0; j < kTogether; ++j) {
-          if (valid[j]) add_vector(row[j], sum);
-        }
+      if (a.topk <= 2) {
+        add_rows<2>(a, token, rows, row_bytes, sum);
+      } else if (a.topk <= 4) {
+        add_rows<4>(a, token, rows, row_bytes, sum);
+      } else {
+        add_rows<8>(a, token, rows, row_bytes, sum);
       }
     }
     u8* out = static_cast<u8*>(a.out) + token * a.out_row_stride_elems * 2;
@@ -74,7 +85,7 @@ struct Combine {
 
 }  // namespace w4moe
 
-W4MOE_KERNEL(w4moe::kVariant.threads(), 1) w4moe_combine(W4MOE_ARGS(w4moe::CombineArgs) args) {
+W4MOE_KERNEL(w4moe::kVariant.threads(), 4) w4moe_combine(W4MOE_ARGS(w4moe::CombineArgs) args) {
   w4moe::Combine<w4moe::kVariant>::run(args);
 }
 W4MOE_KERNEL_FACTS(w4moe::CombineArgs)

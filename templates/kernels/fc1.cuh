@@ -4,7 +4,6 @@
 #include "device/activation.h"
 #include "device/epilogue.h"
 #include "device/facts.h"
-#include "device/route_ids.h"
 
 namespace w4moe {
 
@@ -18,19 +17,26 @@ struct Fc1 {
   static constexpr ScratchLayout kScratch{Shape{V.hidden, V.intermediate, 1, 1, 1}, V.dtype, 0};
   static constexpr i32 kItem = rows_per_item<V>(kTileFeatures);
 
+  static W4MOE_INLINE BlockRow row_of(const Fc1Args& a, i32 pair) {
+    BlockRow row;
+    row.pair = pair;
+    row.source_row = pair / a.topk;
+    if (a.weight_on_input != 0) {
+      row.factor = router_weight(a.router_weights, a.router_dtype, a.router_row_stride_elems, row.source_row, pair % a.topk);
+    }
+    return row;
+  }
+
   /// Fills the block's row table: token row, route, and the router weight where it goes on the input.
-  static W4MOE_INLINE void fill_rows(const Fc1Args& a, const RouteBlock& block, BlockRow* table) {
+  static W4MOE_INLINE void fill_rows(const Fc1Args& a, const FoundBlock& found, BlockRow* table) {
     const i32 r = ops::thread_index();
+    if (found.row >= 0) table[found.row] = row_of(a, r);
     if (r < kTile.block_rows) {
-      BlockRow row;
-      if (r < block.rows) {
-        row.pair = a.direct.ids != nullptr ? block.first_slot : a.sorted_pairs[block.first_slot + r];
-        row.source_row = row.pair / a.topk;
-        if (a.weight_on_input != 0) {
-          row.factor = router_weight(a.router_weights, a.router_dtype, a.router_row_stride_elems, row.source_row, row.pair % a.topk);
-        }
+      if (r >= found.block.rows) {
+        table[r] = BlockRow{};
+      } else if (a.direct.ids == nullptr) {
+        table[r] = row_of(a, a.sorted_pairs[found.block.first_slot + r]);
       }
-      table[r] = row;
     }
     ops::barrier();
   }
@@ -75,7 +81,7 @@ struct Fc1 {
       }
     }
 
-    const i64 slot = block.first_slot + row;
+    const i64 slot = a.direct.ids != nullptr ? table[row].pair : block.first_slot + row;
     store_row_values<kScratch.h_dtype(), kItem>(static_cast<u8*>(a.h) + slot * kScratch.h_row_bytes(), feature, out);
     if constexpr (V.dtype == DType::f16) {
       // FC2 scales each row by a power of two from its largest |h|: a maximum does not depend on the order of arrival.
@@ -94,14 +100,15 @@ struct Fc1 {
     ops::grid_launch_next();
     const i64 block_index = ops::block_index_x() / V.row_tiles();
     const i64 tile = ops::block_index_x() % V.row_tiles();
-    const RouteBlock block = a.direct.ids != nullptr ? direct_block(a.direct, block_index) : a.blocks[block_index];
-    if (block.rows == 0) return;
-
     u8* shared = ops::shared_memory();
     BlockRow* table = reinterpret_cast<BlockRow*>(shared + kTile.row_table_offset_bytes());
+    const FoundBlock found = block_of<V>(a, block_index, shared);
+    const RouteBlock& block = found.block;
+    if (block.rows == 0) return;
+
     WeightStream<V> weights;  // needs the expert only: under way while the rows are looked up
     weights.start(a.weights + block.expert * kMatrix.expert_stride_bytes(), tile * kTile.tile_strips());
-    fill_rows(a, block, table);
+    fill_rows(a, found, table);
 
     Stage stage;
     stage.init(shared, a.x, a.x_row_stride_elems * dtype_bytes(V.dtype), table, nullptr);

@@ -27,25 +27,32 @@ struct Fc2 {
     return ops::float_of(static_cast<u32>(127 + shift) << 23);
   }
 
-  static W4MOE_INLINE void fill_rows(const Fc2Args& a, const RouteBlock& block, BlockRow* table, float* scales) {
+  static W4MOE_INLINE BlockRow row_of(const Fc2Args& a, i32 pair, i64 slot) {
+    BlockRow row;
+    row.pair = pair;
+    row.source_row = slot;
+    if (a.weight_on_input == 0) {
+      row.factor = router_weight(a.router_weights, a.router_dtype, a.router_row_stride_elems, pair / a.topk, pair % a.topk);
+    }
+    return row;
+  }
+
+  static W4MOE_INLINE void fill_rows(const Fc2Args& a, const FoundBlock& found, BlockRow* table, float* scales) {
     const i32 r = ops::thread_index();
+    if (found.row >= 0) table[found.row] = row_of(a, r, r);
     if (r < kTile.block_rows) {
-      BlockRow row;
       float scale = 1.0f;
-      if (r < block.rows) {
-        const i64 slot = block.first_slot + r;
-        row.pair = a.sorted_pairs[slot];
-        row.source_row = slot;
-        if (a.weight_on_input == 0) {
-          row.factor = router_weight(a.router_weights, a.router_dtype, a.router_row_stride_elems, row.pair / a.topk, row.pair % a.topk);
-        }
+      if (r >= found.block.rows) {
+        table[r] = BlockRow{};
+      } else if (a.direct.ids == nullptr) {
+        const i64 slot = found.block.first_slot + r;
+        table[r] = row_of(a, a.sorted_pairs[slot], slot);
         if constexpr (kScaledRows) {
           float inverse = 1.0f;
           scale = row_scale(a.h_amax[slot], inverse);
           scales[kTile.block_rows + r] = inverse;
         }
       }
-      table[r] = row;
       if constexpr (kScaledRows) scales[r] = scale;
     }
     ops::barrier();
@@ -74,22 +81,23 @@ struct Fc2 {
   }
 
   static W4MOE_INLINE void run(const Fc2Args& a) {
-    // FC1 lets this kernel start only once routing is complete, so the block and its weights need not wait for h.
+    // FC1 lets this kernel start only once routing, or what wrote the ids, is complete, so the block and its weights need not wait for h.
     if constexpr (kScaledRows) ops::grid_wait();
     const i64 block_index = ops::block_index_x() / V.row_tiles();
     const i64 tile = ops::block_index_x() % V.row_tiles();
-    const RouteBlock block = a.blocks[block_index];
+    u8* shared = ops::shared_memory();
+    const FoundBlock found = block_of<V>(a, block_index, shared);
+    const RouteBlock& block = found.block;
     if (block.rows == 0) {
       ops::grid_wait();
       return;
     }
 
-    u8* shared = ops::shared_memory();
     BlockRow* table = reinterpret_cast<BlockRow*>(shared + kTile.row_table_offset_bytes());
     float* scales = reinterpret_cast<float*>(shared + kTile.row_scales_offset_bytes());
     WeightStream<V> weights;  // needs the expert only: under way while the rows are looked up
     weights.start(a.weights + block.expert * kMatrix.expert_stride_bytes(), tile * kTile.tile_strips());
-    fill_rows(a, block, table, scales);
+    fill_rows(a, found, table, scales);
     if constexpr (!kScaledRows) ops::grid_wait();
     ops::grid_launch_next();
 

@@ -40,6 +40,11 @@ struct Fc2Direct {
     return a.weight_on_input != 0 ? 1.0f : router_weight(a.router_weights, a.router_dtype, 0, 0, route);
   }
 
+  /// What the sums of a route are multiplied by.
+  static W4MOE_INLINE float scale_of(const Fc2DirectArgs& a, i32 expert, i32 route) {
+    return expert < 0 ? 0.0f : a.globals[expert].down * weight_of(a, route) * (kLiftsRow<V> ? kUnlift : 1.0f);
+  }
+
   static W4MOE_INLINE Share share_of(const Fc2DirectArgs& a, i32 route, i32 part, i32 parts) {
     Share share;
     share.expert = expert_of(a, route);
@@ -66,6 +71,7 @@ struct Fc2Direct {
     DirectWarp<V> stream;
     if (route < a.topk && route < together) share = share_of(a, route, part, parts);
     stream.start(a.weights + (share.units > 0 ? kMatrix.unit_offset_bytes(share.expert, strip, share.first) : 0), strip, share.units);
+    float scale = scale_of(a, share.expert, route);
     if (thread < a.topk) routes[thread] = RouteFactor{expert_of(a, thread), weight_of(a, thread), {0, 0}};
 
     ops::grid_wait();
@@ -82,7 +88,6 @@ struct Fc2Direct {
         float sum_low = 0.0f;
         float sum_high = 0.0f;
         stream.run(ops::shared_address(h) + static_cast<u32>(share.first * DirectWarp<V>::kRowUnitBytes), sum_low, sum_high);
-        const float scale = a.globals[share.expert].down * weight_of(a, route) * (kLiftsRow<V> ? kUnlift : 1.0f);
         low += sum_low * scale;
         high += sum_high * scale;
       }
@@ -90,6 +95,7 @@ struct Fc2Direct {
       if (route >= a.topk || warp / parts >= together) break;
       share = share_of(a, route, part, parts);
       stream.start(a.weights + (share.units > 0 ? kMatrix.unit_offset_bytes(share.expert, strip, share.first) : 0), strip, share.units);
+      scale = scale_of(a, share.expert, route);
     }
 
     float* partials = reinterpret_cast<float*>(shared + kTile.partials_offset_bytes());

@@ -13,7 +13,7 @@ namespace w4moe::conformance {
 namespace {
 
 constexpr Case kCases[] = {
-    {0, "shuffle_up, shuffle_xor, shuffle", Nearness::same_words},
+    {0, "shuffle_up, shuffle_xor, shuffle, ballot, count_bits", Nearness::same_words},
     {1, "copy16_async", Nearness::same_words},
     {2, "load_matrix_x4", Nearness::same_words},
     {3, "mma_16816<bf16>, integers", Nearness::same_words},

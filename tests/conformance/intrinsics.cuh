@@ -101,6 +101,8 @@ W4MOE_INLINE void run_case(i32 which, const u32* in, u32* out, const Conformance
       out[1] = ops::shuffle_up(in[1], 16);
       out[2] = ops::shuffle_xor(in[2], 5);
       out[3] = ops::shuffle(in[3], in[4]);
+      out[4] = ops::ballot((in[5] & 4u) != 0);
+      out[5] = static_cast<u32>(ops::count_bits(in[6]));
       break;
     case 1:
       ops::copy16_async(ops::shared_address(words_in_shared(thread)), in, lane % 17);
