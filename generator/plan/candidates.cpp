@@ -11,8 +11,11 @@ namespace {
 const Variant& variant_at(const Plan& plan, int index) { return plan.kernels[static_cast<std::size_t>(index)].variant; }
 
 bool same_gemms(const Plan& a, const Bucket& x, const Plan& b, const Bucket& y) {
-  return x.direct == y.direct && variant_at(a, x.fc1) == variant_at(b, y.fc1) && variant_at(a, x.fc2) == variant_at(b, y.fc2);
+  return x.direct == y.direct && x.self_routed == y.self_routed && variant_at(a, x.fc1) == variant_at(b, y.fc1) && variant_at(a, x.fc2) == variant_at(b, y.fc2);
 }
+
+/// No pin forces these: no-direct rules them out.
+bool without_route(const Bucket& b) { return b.direct || b.self_routed; }
 
 struct Alternative {
   std::string name;
@@ -30,8 +33,8 @@ std::vector<Alternative> alternatives(const Plan& plan) {
   const auto add = [&](std::string name, std::string pin, const PlanOptions& options) {
     if (Result<Plan> made = make_plan(problem, plan.device, options)) all.push_back({std::move(name), std::move(pin), std::move(*made)});
   };
-  add("direct", "", PlanOptions{base, 0});
-  if (!all.empty() && !all.back().plan.buckets.front().direct) all.pop_back();
+  add("direct", "", PlanOptions{plan.options.pins, 0});
+  if (!all.empty() && std::ranges::none_of(all.back().plan.buckets, without_route)) all.pop_back();
   for (const std::string& pin : known_pins()) {
     const Result<Pins> parsed = parse_pins({pin});
     if (!parsed || parsed->block == nullptr) continue;
@@ -72,9 +75,9 @@ std::vector<std::vector<Candidate>> candidates_of(const Plan& plan) {
     const Bucket& bucket = plan.buckets[i];
     for (const Alternative& a : all) {
       const Bucket& first = a.plan.bucket_for(bucket.first_tokens);
-      if (a.pin.empty() && !(first.direct && bucket.last_tokens == first.last_tokens)) continue;
+      if (a.pin.empty() && !(without_route(first) && bucket.last_tokens == first.last_tokens)) continue;
       const Bucket& last = a.plan.bucket_for(bucket.last_tokens);
-      Candidate c{a.name, a.pin, predict_us(a.plan, first, bucket.first_tokens), predict_us(a.plan, last, bucket.last_tokens),
+      Candidate c{first.self_routed ? "self-routed" : a.name, a.pin, predict_us(a.plan, first, bucket.first_tokens), predict_us(a.plan, last, bucket.last_tokens),
                   same_gemms(plan, bucket, a.plan, first)};
       lists[i].push_back(std::move(c));
     }

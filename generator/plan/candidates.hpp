@@ -11,7 +11,7 @@ namespace w4moe {
 
 /// One way to serve the token counts of a bucket.
 struct Candidate {
-  std::string name;                 ///< "direct", or the block width: "n8", "w48"
+  std::string name;                 ///< "direct", "self-routed", or the block width: "n8", "w48"
   std::string pin;                  ///< pin that forces it, "" for direct kernels (no-direct rules them out)
   std::optional<double> first_us;   ///< predicted time of a layer at the bucket's first and last token count
   std::optional<double> last_us;

@@ -122,7 +122,7 @@ std::optional<double> kernel_us(const CostModel& model, const Variant& v, const 
 }
 
 std::optional<double> layer_us(const CostModel& model, const Variant& fc1, const Variant& fc2, const Shape& shape, const DeviceSpec& device,
-                               i64 tokens, bool direct) {
+                               i64 tokens, bool direct, bool self_routed) {
   const std::optional<double> first = kernel_us(model, fc1, kernel_work(fc1, shape, device, tokens));
   const std::optional<double> second = kernel_us(model, fc2, kernel_work(fc2, shape, device, tokens));
   if (!first || !second) return std::nullopt;
@@ -130,7 +130,7 @@ std::optional<double> layer_us(const CostModel& model, const Variant& fc1, const
   if (direct) return gemms_us - model.direct_overlap_us;
   const RouteLayout route{tokens, shape.topk, shape.experts, fc1.block_rows()};
   const ScratchLayout scratch{shape, fc2.dtype, 0};
-  const double route_us = linear_us(model, route.is_parallel() ? "route_parallel" : "route", static_cast<double>(route.pairs()));
+  const double route_us = self_routed ? 0 : linear_us(model, route.is_parallel() ? "route_parallel" : "route", static_cast<double>(route.pairs()));
   const double combine_us = linear_us(model, "combine", static_cast<double>(route.pairs() * scratch.route_row_bytes()) / 1e3);
   return model.routed_share * (gemms_us + route_us + combine_us);
 }
@@ -139,7 +139,7 @@ std::optional<double> predict_us(const Plan& plan, const Bucket& bucket, i64 tok
   const CostModel* model = costs_for(plan.device);
   if (model == nullptr || bucket.fc1 < 0 || bucket.fc2 < 0) return std::nullopt;
   return layer_us(*model, plan.kernels[static_cast<std::size_t>(bucket.fc1)].variant, plan.kernels[static_cast<std::size_t>(bucket.fc2)].variant,
-                  plan.problem.shape, plan.device, tokens, bucket.direct);
+                  plan.problem.shape, plan.device, tokens, bucket.direct, bucket.self_routed);
 }
 
 }  // namespace w4moe

@@ -59,10 +59,10 @@ std::optional<double> kernel_us(const CostModel& model, const Variant& v, const 
 /// near a tie some of the others.
 double kernel_us(const KernelCosts& costs, const KernelWork& work);
 
-/// Microseconds of a whole layer with these GEMM kernels at `tokens` tokens: routing, FC1, FC2, combine; direct kernels only
-/// themselves. No value where a kernel has no costs.
+/// Microseconds of a whole layer with these GEMM kernels at `tokens` tokens: routing unless `self_routed`, FC1, FC2, combine;
+/// direct kernels only themselves. No value where a kernel has no costs.
 std::optional<double> layer_us(const CostModel& model, const Variant& fc1, const Variant& fc2, const Shape& shape, const DeviceSpec& device,
-                               i64 tokens, bool direct);
+                               i64 tokens, bool direct, bool self_routed);
 
 /// The same for a planned bucket.
 std::optional<double> predict_us(const Plan& plan, const Bucket& bucket, i64 tokens);

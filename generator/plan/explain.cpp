@@ -109,6 +109,7 @@ Json bucket_json(const Plan& plan, const Bucket& b, const std::vector<Candidate>
          {"last_tokens", b.last_tokens},
          {"block_rows", b.block_rows},
          {"direct", b.direct},
+         {"self_routed", b.self_routed},
          {"parallel_route", b.parallel_route},
          {"kernels", bucket_kernels(plan, b)},
          {"reason", b.reason},

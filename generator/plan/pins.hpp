@@ -13,7 +13,7 @@ struct Pins {
   const TileRule* block = nullptr;  ///< the one block width to use for every m; null: by routes per expert
   bool portable = true;             ///< families that may be picked
   bool wgmma = true;
-  bool no_direct = false;           ///< no direct kernels for a single token
+  bool no_direct = false;           ///< no direct kernels for a single token, and a routing kernel for few routes, too
   bool batch_invariant = false;     ///< kernels of one order of sums only: a token's bits depend neither on m nor on its neighbours
   bool no_tail = false;             ///< refuse a plan in which a kernel works on part-filled tiles
 };

@@ -1,5 +1,6 @@
 // make_plan(): buckets by routes per expert, tiles from the rule table, scratch from the contract. No CUDA call, no state.
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -38,7 +39,10 @@ struct Rung {
   const TileRule* rule;
   i64 first_tokens;
   i64 last_tokens;
-  bool direct = false;  ///< one token: FC1 reads the ids, FC2 writes the output
+  bool direct = false;       ///< one token: FC1 reads the ids, FC2 writes the output
+  bool self_routed = false;  ///< few routes: FC1 and FC2 find their blocks in the ids
+
+  bool needs_route() const { return !direct && !self_routed; }
 };
 
 /// Largest m whose routes per touched expert stay within the rule. An expert is touched by one route at least, so up to E routes
@@ -112,7 +116,30 @@ std::vector<const TileRule*> rules_of(const Choices& choices) {
 /// Fewest tokens whose routes the parallel routing kernels sort.
 i64 parallel_from(const Shape& shape) { return ceil_div(kParallelRoutePairs, shape.topk); }
 
-bool is_parallel(const Rung& rung, const Shape& shape) { return !rung.direct && rung.first_tokens >= parallel_from(shape); }
+bool is_parallel(const Rung& rung, const Shape& shape) { return rung.needs_route() && rung.first_tokens >= parallel_from(shape); }
+
+/// Most tokens whose CTAs find their blocks in the ids themselves; 0 where none may. More routes than experts share blocks, so that
+/// many of the CTAs, one per route and tile, would find nothing to do.
+i64 self_routed_tokens(const Problem& problem, const Choices& choices) {
+  if (!choices.direct || !choices.portable || choices.block != nullptr || problem.dtype != DType::bf16) return 0;
+  return std::min(kSelfRoutedPairs, problem.shape.experts) / problem.shape.topk;
+}
+
+/// Tiles of a rung of the portable family.
+std::array<const TileChoice*, 2> tiles_of(const Problem& problem, const DeviceSpec& device, const Rung& rung, bool split_k) {
+  const auto choose = [&](KernelKind kind) {
+    return rung.self_routed ? &choose_self_routed_tile(problem, device, kind, *rung.rule, rung.first_tokens)
+                            : &choose_tile(problem, device, kind, *rung.rule, rung.first_tokens, split_k);
+  };
+  return {choose(KernelKind::fc1), choose(KernelKind::fc2)};
+}
+
+/// Whether the same kernels serve the next rung.
+bool continues(const Problem& problem, const DeviceSpec& device, const Rung& rung, const Rung& next, bool split_k) {
+  if (rung.direct || rung.rule != next.rule || rung.self_routed != next.self_routed) return false;
+  if (is_parallel(rung, problem.shape) != is_parallel(next, problem.shape)) return false;
+  return rung.rule->family == Family::wgmma || tiles_of(problem, device, rung, split_k) == tiles_of(problem, device, next, split_k);
+}
 
 /// Cuts 1..tokens into rungs, ascending and without gaps: where the block width changes, where a tile does, and where routing
 /// becomes parallel.
@@ -125,16 +152,29 @@ std::vector<Rung> ladder(const Problem& problem, const DeviceSpec& device, i64 t
     rungs.push_back(Rung{&kPortableRules[0], 1, 1, true});
     first = 2;
   }
-  for (const TileRule* rule : rules_of(choices)) {
-    const i64 last = choices.block != nullptr ? tokens : std::min(last_tokens_of(*rule, shape), tokens);
+  const i64 last_self_routed = std::min(self_routed_tokens(problem, choices), tokens);
+  const std::vector<const TileRule*> rules = rules_of(choices);
+  for (std::size_t r = 0; r < rules.size(); ++r) {
+    const i64 last = choices.block != nullptr ? tokens : std::min(last_tokens_of(*rules[r], shape), tokens);
+    // Of the portable rule before the wgmma family's, w16 takes what fills it.
+    const bool is_portable = rules[r]->family == Family::portable;
+    const TileRule* above = is_portable && r + 1 < rules.size() && rules[r + 1]->family == Family::wgmma ? rules[r + 1] : nullptr;
+    // Tiles change token by token until every expert may be touched.
+    const i64 stepped = !is_portable ? 0 : above != nullptr ? last : std::max(last_self_routed, ceil_div(shape.experts, shape.topk));
     while (first <= last) {
-      i64 change = first < parallel_from(shape) ? parallel_from(shape) : kMaxTokens + 1;
-      if (rule->family == Family::portable) {
-        change = std::min({change, next_tile_change(problem, device, KernelKind::fc1, *rule, first, choices.split_k),
-                           next_tile_change(problem, device, KernelKind::fc2, *rule, first, choices.split_k)});
+      Rung rung{rules[r], first, first};
+      if (above != nullptr && wgmma_fills(problem, device, first)) {
+        rung.rule = above;
+      } else {
+        rung.self_routed = is_portable && first <= last_self_routed;
       }
-      rungs.push_back(Rung{rule, first, std::min(last, change - 1)});
-      first = rungs.back().last_tokens + 1;
+      if (first > stepped) rung.last_tokens = first < parallel_from(shape) ? std::min(last, parallel_from(shape) - 1) : last;
+      if (!rungs.empty() && continues(problem, device, rungs.back(), rung, choices.split_k)) {
+        rungs.back().last_tokens = rung.last_tokens;
+      } else {
+        rungs.push_back(rung);
+      }
+      first = rung.last_tokens + 1;
     }
   }
   return rungs;
@@ -271,6 +311,7 @@ Status add_buckets(Plan& plan, const Choices& choices, const std::vector<Rung>& 
     bucket.last_tokens = rung.last_tokens;
     bucket.block_rows = static_cast<int>(block_rows_of(*rung.rule));
     bucket.direct = rung.direct;
+    bucket.self_routed = rung.self_routed;
     bucket.parallel_route = is_parallel(rung, plan.problem.shape);
     Result<int> fc1 = 0, fc2 = 0;
     if (rung.direct) {
@@ -284,17 +325,19 @@ Status add_buckets(Plan& plan, const Choices& choices, const std::vector<Rung>& 
       if (!fc1) return fc1.error();
       fc2 = add_wgmma_kernel(plan, KernelKind::fc2, *rung.rule);
     } else {
-      const TileChoice& first = choose_tile(plan.problem, plan.device, KernelKind::fc1, *rung.rule, rung.first_tokens, choices.split_k);
-      const TileChoice& second = choose_tile(plan.problem, plan.device, KernelKind::fc2, *rung.rule, rung.first_tokens, choices.split_k);
-      fc1 = add_gemm_kernel(plan, KernelKind::fc1, first.tile, label_of(first));
+      const auto [first, second] = tiles_of(plan.problem, plan.device, rung, choices.split_k);
+      fc1 = add_gemm_kernel(plan, KernelKind::fc1, first->tile, label_of(*first));
       if (!fc1) return fc1.error();
-      fc2 = add_gemm_kernel(plan, KernelKind::fc2, second.tile, label_of(second));
+      fc2 = add_gemm_kernel(plan, KernelKind::fc2, second->tile, label_of(*second));
     }
     if (!fc2) return fc2.error();
     bucket.fc1 = *fc1;
     bucket.fc2 = *fc2;
     bucket.reason = rung.direct ? std::string("one token: no routing and no combine kernel, FC2 takes all its experts at once")
-                                : bucket_reason(plan.problem.shape, bucket, *rung.rule, rules_of(choices), choices.block != nullptr);
+                    : rung.self_routed
+                        ? fmt::format("at most {} routes, no more than experts: FC1 and FC2 find their blocks in the ids, no routing kernel",
+                                      kSelfRoutedPairs)
+                        : bucket_reason(plan.problem.shape, bucket, *rung.rule, rules_of(choices), choices.block != nullptr);
     plan.buckets.push_back(std::move(bucket));
   }
   return {};
@@ -334,6 +377,7 @@ const Bucket& Plan::bucket_for(i64 tokens) const {
 
 std::vector<int> Plan::launched_by(const Bucket& bucket) const {
   if (bucket.direct) return {bucket.fc1, bucket.fc2};
+  if (bucket.self_routed) return {bucket.fc1, bucket.fc2, combine};
   if (bucket.parallel_route) return {route_count, route_place, bucket.fc1, bucket.fc2, combine};
   return {route, bucket.fc1, bucket.fc2, combine};
 }
@@ -375,7 +419,7 @@ Result<Plan> make_plan(const Problem& problem, const DeviceSpec& device, const P
     const bool routed = plan.scratch.routed;
     const std::vector<Rung> rungs = ladder(problem, device, plan.chunk_tokens, choices);
     const auto parallel = [&](const Rung& rung) { return is_parallel(rung, problem.shape); };
-    if (std::any_of(rungs.begin(), rungs.end(), [&](const Rung& r) { return !r.direct && !parallel(r); })) {
+    if (std::any_of(rungs.begin(), rungs.end(), [&](const Rung& r) { return r.needs_route() && !parallel(r); })) {
       plan.route = add_small_kernel(plan, KernelKind::route, "route", "one CTA sorts the routes by expert");
     }
     if (std::any_of(rungs.begin(), rungs.end(), parallel)) {

@@ -17,10 +17,11 @@ struct TileRule {
 
 inline constexpr std::array<TileRule, 4> kPortableRules{{{"n8", 4}, {"n16", 14}, {"n32", 40}, {"n64", 0}}};
 
-/// The ladder where the wgmma family serves: it starts with the portable family's narrowest blocks. An expert's routes are cut
-/// into blocks of one size, so beyond 85 routes whichever leaves less of its last width empty takes turns. Between
-/// the measured cells each end lies where the cost model sees both neighbours level, so that no m is slower than the next.
-inline constexpr std::array<TileRule, 13> kWgmmaRules{{{"n8", 2},
+/// The ladder where the wgmma family serves. Within the first rule, w16 takes over from n8 where its tall tiles come out even on the
+/// multiprocessors: wgmma_fills(). An expert's routes are cut into blocks of one size, so beyond 85 routes whichever leaves less of
+/// its last width empty takes turns. Between the measured cells each end lies where the cost model sees both neighbours level, so that no m is slower than the next.
+inline constexpr std::array<TileRule, 14> kWgmmaRules{{{"n8", 2},
+                                                      {"w16", 8, Family::wgmma},
                                                       {"w24", 17, Family::wgmma},
                                                       {"w48", 38, Family::wgmma},
                                                       {"w96", 85, Family::wgmma},
@@ -40,7 +41,8 @@ struct WgmmaChoice {
 };
 
 /// {widths, blocks_per_group, stage_units, stages, steps_per_group}. Measured on an H200: docs/benchmarks/prefill-notes.md.
-inline constexpr std::array<WgmmaChoice, 5> kWgmmaTiles{{
+inline constexpr std::array<WgmmaChoice, 6> kWgmmaTiles{{
+    {"w16", WgmmaTile{{8, 16}, 2, 4, 4, 2}},
     {"w24", WgmmaTile{{8, 16, 24}, 2, 4, 4, 2}},
     {"w48", WgmmaTile{{24, 32, 48}, 2, 2, 6, 2}},
     {"w96", WgmmaTile{{48, 64, 80, 96}, 2, 2, 4, 1}},
@@ -50,6 +52,15 @@ inline constexpr std::array<WgmmaChoice, 5> kWgmmaTiles{{
 
 /// Fewest 16-row strips of both matrices for which the wgmma family's tiles are not mostly empty.
 inline constexpr i64 kWgmmaMinStrips = 16;
+
+/// How much longer the last, partly filled wave of CTAs may make w16's kernels, at most, for them to be faster than n8's: measured
+/// gains are about 1.2 with MXFP4; 1.12 with NVFP4, nothing where its K is short as well.
+struct WaveLoss {
+  double mxfp4 = 1.2;
+  double nvfp4 = 1.12;
+  double nvfp4_short = 1.04;
+};
+inline constexpr WaveLoss kWgmmaWaveLoss;
 
 /// What a tile has to suit besides the block width. Measured on an H200; docs/benchmarks/portable-notes.md has the figures.
 enum class TileUse {
@@ -101,10 +112,16 @@ inline constexpr std::string_view kWgmmaFamily = "wgmma";
 /// FC2 with at most this many units of K counts as short.
 inline constexpr i64 kShortKUnits = 8;
 
+/// K of this many units counts as long.
+inline constexpr i64 kLongKUnits = 64;
+
+/// Most pairs of token and route for which CTAs find their blocks in the ids: measured gains of 3 us at 8 to 32 pairs, nothing at
+/// 64, losses at 128 (docs/benchmarks/portable-notes.md).
+inline constexpr i64 kSelfRoutedPairs = 48;
+
 /// A direct launch (one token). FC1 of few strips with a long K takes the direct kernel, whose warps share the K of a strip:
 /// {.., strips, warps per strip, .., units under way, .., CTAs per SM}. Otherwise a CTA of the portable kernel per 64 packed rows
 /// and route.
-inline constexpr i64 kDirectFc1LongKUnits = 64;
 inline constexpr GemmTile kDirectFc1OneStrip{8, 1, 8, 1, 6, 1, 2};
 inline constexpr GemmTile kDirectFc1TwoStrips{8, 2, 4, 1, 6, 1, 2};
 inline constexpr GemmTile kDirectFc1Few{8, 2, 4, 1, 2, 3, 3};

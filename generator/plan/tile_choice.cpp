@@ -1,6 +1,7 @@
 #include "generator/plan/tile_choice.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace w4moe {
 namespace {
@@ -58,21 +59,65 @@ const TileChoice& choose_tile(const Problem& problem, const DeviceSpec& device, 
   return touched < experts_to_fill(problem, device, kind, c.many->tile) ? *c.few : *c.many;
 }
 
-i64 next_tile_change(const Problem& problem, const DeviceSpec& device, KernelKind kind, const TileRule& rule, i64 tokens, bool split_k) {
-  constexpr i64 kNever = kMaxTokens + 1;
-  const Candidates c = candidates(problem, kind, rule, split_k);
-  if (c.few == nullptr) return kNever;
-  const i64 needed = experts_to_fill(problem, device, kind, c.many->tile);
-  if (needed > problem.shape.experts) return kNever;
-  const i64 change = ceil_div(needed, problem.shape.topk);
-  return change > tokens ? change : kNever;
+/// A thread for each pair, or find_block() would miss some.
+static_assert(std::ranges::all_of(kPortableTiles, [](const TileChoice& c) { return c.tile.block_rows != 8 || c.tile.threads() >= kSelfRoutedPairs; }));
+
+const TileChoice& choose_self_routed_tile(const Problem& problem, const DeviceSpec& device, KernelKind kind, const TileRule& rule, i64 tokens) {
+  const TileClass format = tile_class(problem);
+  const TileChoice* few = find(format, rule.pin, TileUse::few);
+  if (few == nullptr || format == TileClass::other) return choose_tile(problem, device, kind, rule, tokens);
+  if (kind == KernelKind::fc1) {
+    // NVFP4: splitting K between warps pays where there is much of it.
+    const bool pays = format == TileClass::mxfp4 || matrix_of(problem, kind).k_units() >= kLongKUnits;
+    return pays ? *few : *find(format, rule.pin, TileUse::many);
+  }
+  return format == TileClass::mxfp4 ? choose_tile(problem, device, kind, rule, tokens) : *candidates(problem, kind, rule, true).many;
+}
+
+namespace {
+
+/// Experts that tokens with random routes touch on average: E (1 - (1 - k/E)^m).
+double expected_experts(const Shape& shape, i64 tokens) {
+  const double share = std::min(1.0, static_cast<double>(shape.topk) / static_cast<double>(shape.experts));
+  double missed = 1;  // by every token; multiplied up, so that the bits are the same on every machine
+  double power = 1 - share;
+  for (i64 m = tokens; m > 0; m /= 2, power *= power) missed *= m % 2 == 1 ? power : 1;
+  return static_cast<double>(shape.experts) * (1 - missed);
+}
+
+/// Time of whole waves of CTAs against that of evenly spread work, on average over the counts that random routes make likely.
+double wave_loss(double items, i64 sms) {
+  double sum = 0;
+  for (const double share : {0.96, 1.0, 1.04}) {
+    const double waves = items * share / static_cast<double>(sms);
+    sum += std::ceil(waves) / waves;
+  }
+  return sum / 3;
+}
+
+}  // namespace
+
+bool wgmma_fills(const Problem& problem, const DeviceSpec& device, i64 tokens) {
+  const double experts = expected_experts(problem.shape, tokens);
+  const i64 tile_strips = kWgmmaTiles[0].tile.tile_strips();
+  double loss = 0;
+  double units = 0;
+  for (const KernelKind kind : {KernelKind::fc1, KernelKind::fc2}) {
+    const MatrixLayout matrix = matrix_of(problem, kind);
+    const double work = static_cast<double>(matrix.strips() * matrix.k_units());
+    loss += work * wave_loss(experts * static_cast<double>(ceil_div(matrix.strips(), tile_strips)), device.sms);
+    units += work;
+  }
+  const bool is_short = matrix_of(problem, KernelKind::fc1).k_units() < kLongKUnits;
+  const WaveLoss& most = kWgmmaWaveLoss;
+  return loss / units <= (tile_class(problem) == TileClass::mxfp4 ? most.mxfp4 : is_short ? most.nvfp4_short : most.nvfp4);
 }
 
 DirectChoice direct_fc1_tile(const Problem& problem, const DeviceSpec& device) {
   const MatrixLayout matrix = matrix_of(problem, KernelKind::fc1);
   const i64 strips = matrix.strips() * problem.shape.topk;
   const i64 slots = static_cast<i64>(kDirectFc1OneStrip.min_ctas_per_sm) * device.sms;
-  if (matrix.k_units() >= kDirectFc1LongKUnits && strips <= kDirectFc1TwoStrips.warps_rows * slots) {
+  if (matrix.k_units() >= kLongKUnits && strips <= kDirectFc1TwoStrips.warps_rows * slots) {
     return {KernelKind::fc1_direct, strips <= slots ? kDirectFc1OneStrip : kDirectFc1TwoStrips};
   }
   const i64 ctas = ceil_div(matrix.strips(), kDirectFc1Many.tile_strips()) * problem.shape.topk;

@@ -14,9 +14,11 @@ TileClass tile_class(const Problem& problem);
 const TileChoice& choose_tile(const Problem& problem, const DeviceSpec& device, KernelKind kind, const TileRule& rule, i64 tokens,
                               bool split_k = true);
 
-/// The first token count above `tokens` at which choose_tile() answers differently; kMaxTokens + 1 where it never does.
-i64 next_tile_change(const Problem& problem, const DeviceSpec& device, KernelKind kind, const TileRule& rule, i64 tokens,
-                     bool split_k = true);
+/// The tile where CTAs find their blocks themselves: few routes, hence few CTAs.
+const TileChoice& choose_self_routed_tile(const Problem& problem, const DeviceSpec& device, KernelKind kind, const TileRule& rule, i64 tokens);
+
+/// Whether the few routes of `tokens` tokens fill w16's persistent CTAs well enough to be faster than the portable family's.
+bool wgmma_fills(const Problem& problem, const DeviceSpec& device, i64 tokens);
 
 /// Kernels of a direct launch.
 struct DirectChoice {

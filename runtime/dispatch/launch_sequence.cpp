@@ -34,13 +34,15 @@ i64 or_dense(i64 stride_elems, i64 width) { return stride_elems == 0 ? width : s
 /// Blocks of routes that the GEMM kernels of a launch look at.
 i64 launch_blocks(const Plan& plan, const Bucket& bucket, i64 tokens) {
   const Shape& shape = plan.problem.shape;
-  if (bucket.direct) return shape.pairs(tokens);  // each route is a block of its own
+  if (bucket.direct || bucket.self_routed) return shape.pairs(tokens);  // any of them may begin a block
   return RouteLayout{tokens, shape.topk, shape.experts, bucket.block_rows}.max_blocks();
 }
 
 DirectRoutes direct_routes(const Plan& plan, const RunArgs& run) {
   DirectRoutes direct;
   direct.ids = run.ids;
+  direct.ids_row_stride_elems = or_dense(run.ids_row_stride_elems, plan.problem.shape.topk);
+  direct.tokens = static_cast<i32>(run.tokens);
   direct.id_type = run.id_type;
   direct.experts = static_cast<i32>(plan.problem.shape.experts);
   return direct;
@@ -80,7 +82,7 @@ Fc1Args fc1_args(const Pointers& p, const Bucket& bucket, const RunArgs& run) {
   a.blocks = p.region<RouteBlock>(Region::blocks);
   a.h = p.region<void>(Region::h);
   a.h_amax = p.region<u32>(Region::h_amax);
-  if (bucket.direct) a.direct = direct_routes(p.plan, run);
+  if (bucket.direct || bucket.self_routed) a.direct = direct_routes(p.plan, run);
   a.activation = problem.params;
   a.topk = static_cast<i32>(problem.shape.topk);
   a.router_dtype = run.router_dtype;
@@ -88,7 +90,7 @@ Fc1Args fc1_args(const Pointers& p, const Bucket& bucket, const RunArgs& run) {
   return a;
 }
 
-Fc2Args fc2_args(const Pointers& p, const RunArgs& run) {
+Fc2Args fc2_args(const Pointers& p, const Bucket& bucket, const RunArgs& run) {
   const Problem& problem = p.plan.problem;
   Fc2Args a;
   a.h = p.region<void>(Region::h);
@@ -102,6 +104,7 @@ Fc2Args fc2_args(const Pointers& p, const RunArgs& run) {
   a.sorted_pairs = p.region<i32>(Region::sorted_pairs);
   a.blocks = p.region<RouteBlock>(Region::blocks);
   a.route_rows = p.region<void>(Region::route_rows);
+  if (bucket.self_routed) a.direct = direct_routes(p.plan, run);
   a.topk = static_cast<i32>(problem.shape.topk);
   a.router_dtype = run.router_dtype;
   a.weight_on_input = problem.weight_on_input ? 1 : 0;
@@ -153,6 +156,7 @@ void Launch::set_args(const Args& value) {
 
 LaunchedKernels launched_kernels(const Plan& plan, const Bucket& bucket) {
   if (bucket.direct) return LaunchedKernels{{bucket.fc1, bucket.fc2}, 2};
+  if (bucket.self_routed) return LaunchedKernels{{bucket.fc1, bucket.fc2, plan.combine}, 3};
   if (bucket.parallel_route) return LaunchedKernels{{plan.route_count, plan.route_place, bucket.fc1, bucket.fc2, plan.combine}, 5};
   return LaunchedKernels{{plan.route, bucket.fc1, bucket.fc2, plan.combine}, 4};
 }
@@ -188,7 +192,7 @@ LaunchSequence make_launches(const Plan& plan, const Bucket& bucket, const void*
       case KernelKind::route_place: launch.set_args(route_args(p, bucket, run)); break;
       case KernelKind::fc1:
       case KernelKind::fc1_direct: launch.set_args(fc1_args(p, bucket, run)); break;
-      case KernelKind::fc2: launch.set_args(fc2_args(p, run)); break;
+      case KernelKind::fc2: launch.set_args(fc2_args(p, bucket, run)); break;
       case KernelKind::fc2_direct: launch.set_args(fc2_direct_args(p, run)); break;
       case KernelKind::combine: launch.set_args(combine_args(p, run)); break;
       case KernelKind::pack:

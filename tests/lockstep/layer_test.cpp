@@ -77,6 +77,29 @@ TEST_CASE("R1: ids outside 0..E-1 contribute nothing") {
   check_close(c);
 }
 
+TEST_CASE("N11: the CTAs of few routes find their blocks whatever the ids are") {
+  LayerCase c = layer(128, 64, kMxfp4, Activation::relu2);
+  c.problem.shape.experts = 48;
+  c.problem.shape.topk = 8;
+  c.tokens = 6;  // 48 routes
+  c.problem.shape.max_tokens = 6;
+  const auto with = [&](auto id_of) {
+    c.ids.clear();
+    for (i64 p = 0; p < 48; ++p) c.ids.push_back(id_of(p));
+    check_exact(exact(c));
+  };
+  REQUIRE(PreparedLayer(c).plan().bucket_for(6).self_routed);
+  with([](i64 p) { return p; });                                      // each its own
+  with([](i64) { return 17; });                                       // one expert: six blocks of eight
+  with([](i64 p) { return p % 8 < 3 ? 5 : p % 3; });                  // repeated inside a token
+  with([](i64 p) { return p < 20 ? 3 : p < 25 ? -1 : p % 2 == 0 ? 48 : 47; });  // blocks of 8, 8, 4, ids of nobody, 16 and a rest
+  with([](i64) { return -1; });
+  c.problem.weight_on_input = true;
+  c.problem.has_bias = true;
+  c.id_type = IdType::i64;
+  with([](i64 p) { return p * 7 % 11; });
+}
+
 TEST_CASE("R4: rows may lie apart, and what lies between them is not touched") {
   LayerCase c = layer(128, 64);
   c.row_padding_elems = 24;

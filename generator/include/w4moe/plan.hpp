@@ -29,6 +29,7 @@ struct Bucket {
   int fc2 = -1;
   bool parallel_route = false;  ///< enough routes for two parallel routing kernels instead of the one-CTA kernel
   bool direct = false;   ///< one token: FC1 reads the ids, fc2 is an fc2_direct kernel, no route and no combine launch
+  bool self_routed = false;  ///< few routes: FC1 and FC2 find their blocks in the ids, no route launch
   std::string reason;    ///< why these, and why not the others
 };
 

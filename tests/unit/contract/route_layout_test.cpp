@@ -86,9 +86,11 @@ TEST_CASE("variant: the grid covers every strip of every block once, and its sha
       }
     }
   }
-  CHECK(combine_grid_x(2880, 5) == 5 * combine_ctas_per_token(2880));
-  CHECK(combine_ctas_per_token(2048) == 1);
-  CHECK(combine_ctas_per_token(2056) == 2);
+  CHECK(combine_vectors(2880) == 360);
+  CHECK(combine_vectors(8) == 1);
+  CHECK(combine_grid_x(2880, 5) == 8);   // 1800 vectors, 256 a CTA
+  CHECK(combine_grid_x(2048, 3) == 3);
+  CHECK(combine_grid_x(2056, 1) == 2);
 }
 
 TEST_CASE("route layout: an expert's blocks are even, no more of them than full blocks would be, and cover its routes") {

@@ -50,7 +50,7 @@ TEST_CASE("explain: the JSON has the fields that scripts rely on, and its number
   CHECK(std::stoull(j["layout_id"].get<std::string>(), nullptr, 16) == plan.layout());
   CHECK(j["buckets"].size() == plan.buckets.size());
   CHECK(j["buckets"].back()["last_tokens"] == 1024);
-  for (const auto& bucket : j["buckets"]) CHECK(bucket["kernels"].size() == (bucket["direct"].get<bool>() ? 2 : bucket["parallel_route"].get<bool>() ? 5 : 4));
+  for (const auto& bucket : j["buckets"]) CHECK(bucket["kernels"].size() == (bucket["direct"].get<bool>() ? 2 : bucket["self_routed"].get<bool>() ? 3 : bucket["parallel_route"].get<bool>() ? 5 : 4));
   CHECK(plan_json(plan, -1).find('\n') == std::string::npos);
 }
 

@@ -96,7 +96,7 @@ TEST_CASE("plan: kernels of a bucket are those of its block width, and each is p
     const KernelKind first = plan.kernels[b.fc1].variant.kind;
     CHECK((first == KernelKind::fc1 || (b.direct && first == KernelKind::fc1_direct)));
     CHECK(plan.kernels[b.fc2].variant.kind == (b.direct ? KernelKind::fc2_direct : KernelKind::fc2));
-    CHECK(plan.launched_by(b).size() == (b.direct ? 2u : b.parallel_route ? 5u : 4u));
+    CHECK(plan.launched_by(b).size() == (b.direct ? 2u : b.self_routed ? 3u : b.parallel_route ? 5u : 4u));
   }
   CHECK(plan.kernels[plan.route].variant.kind == KernelKind::route);
   CHECK(plan.kernels[plan.combine].variant.kind == KernelKind::combine);
@@ -192,7 +192,7 @@ TEST_CASE("R12: a device with less shared memory gets fewer stages, units, rows,
 TEST_CASE("plan: the wgmma family takes over where experts have more than a few routes") {
   const Plan plan = plan_of(problem_of(2880, 2880, 32, 4, 8192, "mxfp4"));
   const auto name = [&](i64 m) { return plan.kernels[plan.bucket_for(m).fc1].name; };
-  for (const auto& [average, kernel] : {std::pair<i64, const char*>{2, "fc1.n8"}, {3, "fc1.w24"}, {17, "fc1.w24"}, {18, "fc1.w48"},
+  for (const auto& [average, kernel] : {std::pair<i64, const char*>{3, "fc1.w16"}, {8, "fc1.w16"}, {9, "fc1.w24"}, {17, "fc1.w24"}, {18, "fc1.w48"},
                                         {39, "fc1.w96"}, {86, "fc1.w128"}, {128, "fc1.w144"}, {160, "fc1.w96"}, {192, "fc1.w128"}, {256, "fc1.w144"},
                                         {384, "fc1.w144"}, {450, "fc1.w128"}, {1000, "fc1.w144"}}) {
     INFO(average);
@@ -284,7 +284,7 @@ TEST_CASE("plan: pins restrict, unknown and contradicting ones are refused") {
   }
   CHECK(plan_json(plan_of(p, {{"portable"}, 0})) != plan_json(plan_of(p)));  // part of the plan's identity
   CHECK(plan_json(plan_of(p, {{"no-wgmma"}, 0})) != plan_json(plan_of(p, {{"portable"}, 0})));
-  CHECK(refusal(p, {{"n12"}, 0}) == "pin 'n12' is unknown (accepted: portable, no-portable, wgmma, no-wgmma, n8, n16, n32, n64, w24, w48, w96, w128, w144, no-direct, "
+  CHECK(refusal(p, {{"n12"}, 0}) == "pin 'n12' is unknown (accepted: portable, no-portable, wgmma, no-wgmma, n8, n16, n32, n64, w16, w24, w48, w96, w128, w144, no-direct, "
         "no-tail, batch-invariant)");
   CHECK(refusal(p, {{"no-portable", "no-wgmma"}, 0}) == "pins no-portable, no-wgmma: no kernel family is left (families: portable, wgmma)");
   CHECK(refusal(p, {{"n8", "wgmma"}, 0}) == "pins n8, wgmma: 'n8' is a block width of a family that another pin forbids");
@@ -307,15 +307,73 @@ TEST_CASE("plan: one token is served directly, unless pinned otherwise or where 
   CHECK(plan_of(one).route == -1);
 }
 
+TEST_CASE("plan: few routes need no routing kernel, unless pinned otherwise, fp16, or more than experts") {
+  const Problem p = problem_of(2880, 2880, 128, 4, 64, "mxfp4");
+  const auto last = [](const Plan& plan) {
+    i64 m = 0;
+    for (const Bucket& b : plan.buckets) {
+      CHECK((!b.self_routed || (b.first_tokens == m + 1 || m == 0)));
+      if (b.self_routed) m = b.last_tokens;
+    }
+    return m;
+  };
+  const Plan plan = plan_of(p);
+  CHECK(last(plan) == 5);  // then w16 fills the device
+  CHECK_FALSE(plan.bucket_for(1).self_routed);
+  CHECK(plan.bucket_for(2).self_routed);
+  CHECK(plan.launched_by(plan.bucket_for(5)).size() == 3);
+  CHECK(plan.launched_by(plan.bucket_for(6)).size() == 4);
+  CHECK(plan.bucket_for(5).reason.find("no routing kernel") != std::string::npos);
+  const Plan narrow = plan_of(p, {{"portable"}, 0});
+  CHECK(last(narrow) == 12);  // 48 routes
+  CHECK(narrow.launched_by(narrow.bucket_for(13)).size() == 4);
+  CHECK(last(plan_of(problem_of(4096, 14336, 8, 2, 64, "mxfp4"))) == 4);    // eight experts
+  CHECK(last(plan_of(problem_of(2048, 768, 160, 32, 64, "nvfp4"))) == 0);   // two tokens have 64 routes
+  CHECK(last(plan_of(p, {{"no-direct"}, 0})) == 0);
+  CHECK(last(plan_of(p, {{"n8"}, 0})) == 0);
+  CHECK(last(plan_of(p, {{"no-portable"}, 0})) == 0);
+  Problem half = p;
+  half.dtype = DType::f16;
+  CHECK(last(plan_of(half)) == 0);
+  Problem few = p;
+  few.shape.max_tokens = 5;
+  CHECK(plan_of(few).route == -1);  // no bucket launches it
+  CHECK(plan_of(few).combine >= 0);
+}
+
+TEST_CASE("plan: w16 serves few routes where its tiles come out even on the multiprocessors") {
+  const auto served = [](const Problem& p, i64 m) { return plan_of(p).kernels[plan_of(p).bucket_for(m).fc1].name; };
+  const Problem dsv4 = problem_of(4096, 2048, 256, 6, 64, "mxfp4");
+  CHECK(served(dsv4, 3) == "fc1.n8.few");  // about 18 experts x 16 tiles: 2.2 waves, a third one nearly empty
+  CHECK(served(dsv4, 4) == "fc1.w16");     // 23 x 16: 2.8 waves
+  const Problem qwen3 = problem_of(2048, 768, 128, 8, 64, "nvfp4");
+  CHECK(served(qwen3, 4) == "fc1.n8");     // K of 32 and 12 units: an item's start and end weigh more
+  const Problem mixtral = problem_of(4096, 14336, 8, 2, 64, "mxfp4");
+  CHECK(served(mixtral, 4) == "fc1.n8.few");
+  CHECK(served(mixtral, 6) == "fc1.w16");
+  for (const Bucket& b : plan_of(dsv4).buckets) CHECK(b.first_tokens <= b.last_tokens);
+}
+
+TEST_CASE("plan: few routes take small tiles where splitting K pays") {
+  const auto names = [](const Plan& plan, i64 m) {
+    return plan.kernels[plan.bucket_for(m).fc1].name + " " + plan.kernels[plan.bucket_for(m).fc2].name;
+  };
+  CHECK(names(plan_of(problem_of(2880, 2880, 128, 4, 64, "mxfp4")), 2) == "fc1.n8.few fc2.n8.few");
+  CHECK(names(plan_of(problem_of(2880, 2880, 128, 4, 64, "mxfp4")), 5) == "fc1.n8.few fc2.n8");
+  CHECK(names(plan_of(problem_of(2880, 2880, 128, 4, 64, "mxfp4")), 8) == "fc1.w16 fc2.w16");
+  CHECK(names(plan_of(problem_of(2048, 768, 128, 8, 64, "nvfp4")), 2) == "fc1.n8 fc2.n8");        // K of 32 units
+  CHECK(names(plan_of(problem_of(6144, 512, 160, 8, 64, "nvfp4")), 2) == "fc1.n8.few fc2.n8.short");  // 96 units, and 8
+}
+
 TEST_CASE("plan: few CTAs get the small tile, many the tall one, and the change is where the table says") {
   const Problem p = problem_of(4096, 14336, 8, 2, 64, "mxfp4");  // FC2: 32 row tiles of 128 for at most 8 experts never fill 132 SMs
   const Plan plan = plan_of(p);
   for (const Bucket& b : plan.buckets) {
     if (b.direct || b.block_rows != 8) continue;
     CHECK(plan.kernels[b.fc2].name == "fc2.n8.few");
-    CHECK(plan.kernels[b.fc1].name == "fc1.n8");
+    CHECK(plan.kernels[b.fc1].name == (b.self_routed ? "fc1.n8.few" : "fc1.n8"));
   }
-  const Plan wide = plan_of(problem_of(2880, 2880, 128, 4, 64, "mxfp4"));
+  const Plan wide = plan_of(problem_of(2880, 2880, 128, 4, 64, "mxfp4"), {{"no-direct"}, 0});
   CHECK(wide.kernels[wide.bucket_for(2).fc1].name == "fc1.n8");      // 45 row tiles x 8 experts = 360 of 330
   CHECK(wide.kernels[wide.bucket_for(3).fc2].name == "fc2.n8.few");  // 23 row tiles x 12 experts = 276 of 330
   CHECK(wide.kernels[wide.bucket_for(4).fc2].name == "fc2.n8");      // 23 x 16 = 368
