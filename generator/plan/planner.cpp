@@ -118,11 +118,11 @@ i64 parallel_from(const Shape& shape) { return ceil_div(kParallelRoutePairs, sha
 
 bool is_parallel(const Rung& rung, const Shape& shape) { return rung.needs_route() && rung.first_tokens >= parallel_from(shape); }
 
-/// Most tokens whose CTAs find their blocks in the ids themselves; 0 where none may. More routes than experts share blocks, so that
-/// many of the CTAs, one per route and tile, would find nothing to do.
+/// Most tokens whose CTAs find their blocks in the ids themselves; 0 where none may. Where routes are many for the experts they
+/// share blocks, and many of the CTAs, one per route and tile, would find nothing to do.
 i64 self_routed_tokens(const Problem& problem, const Choices& choices) {
   if (!choices.direct || !choices.portable || choices.block != nullptr || problem.dtype != DType::bf16) return 0;
-  return std::min(kSelfRoutedPairs, problem.shape.experts) / problem.shape.topk;
+  return std::min(kSelfRoutedPairs, problem.shape.experts / 2) / problem.shape.topk;
 }
 
 /// Tiles of a rung of the portable family.
@@ -163,7 +163,7 @@ std::vector<Rung> ladder(const Problem& problem, const DeviceSpec& device, i64 t
     const i64 stepped = !is_portable ? 0 : above != nullptr ? last : std::max(last_self_routed, ceil_div(shape.experts, shape.topk));
     while (first <= last) {
       Rung rung{rules[r], first, first};
-      if (above != nullptr && wgmma_fills(problem, device, first)) {
+      if (above != nullptr && wgmma_fills(problem, device, first, first <= last_self_routed)) {
         rung.rule = above;
       } else {
         rung.self_routed = is_portable && first <= last_self_routed;
@@ -335,7 +335,7 @@ Status add_buckets(Plan& plan, const Choices& choices, const std::vector<Rung>& 
     bucket.fc2 = *fc2;
     bucket.reason = rung.direct ? std::string("one token: no routing and no combine kernel, FC2 takes all its experts at once")
                     : rung.self_routed
-                        ? fmt::format("at most {} routes, no more than experts: FC1 and FC2 find their blocks in the ids, no routing kernel",
+                        ? fmt::format("at most {} routes and half as many as experts: FC1 and FC2 find their blocks in the ids, no routing kernel",
                                       kSelfRoutedPairs)
                         : bucket_reason(plan.problem.shape, bucket, *rung.rule, rules_of(choices), choices.block != nullptr);
     plan.buckets.push_back(std::move(bucket));

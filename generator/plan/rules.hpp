@@ -62,6 +62,9 @@ struct WaveLoss {
 };
 inline constexpr WaveLoss kWgmmaWaveLoss;
 
+/// Time of a routing kernel against the layers that can do without.
+inline constexpr double kRouteShare = 0.04;
+
 /// What a tile has to suit besides the block width. Measured on an H200; docs/benchmarks/portable-notes.md has the figures.
 enum class TileUse {
   many,     ///< the usual one: enough CTAs to fill the device several times over

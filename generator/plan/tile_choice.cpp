@@ -97,7 +97,7 @@ double wave_loss(double items, i64 sms) {
 
 }  // namespace
 
-bool wgmma_fills(const Problem& problem, const DeviceSpec& device, i64 tokens) {
+bool wgmma_fills(const Problem& problem, const DeviceSpec& device, i64 tokens, bool saves_route) {
   const double experts = expected_experts(problem.shape, tokens);
   const i64 tile_strips = kWgmmaTiles[0].tile.tile_strips();
   double loss = 0;
@@ -110,7 +110,8 @@ bool wgmma_fills(const Problem& problem, const DeviceSpec& device, i64 tokens) {
   }
   const bool is_short = matrix_of(problem, KernelKind::fc1).k_units() < kLongKUnits;
   const WaveLoss& most = kWgmmaWaveLoss;
-  return loss / units <= (tile_class(problem) == TileClass::mxfp4 ? most.mxfp4 : is_short ? most.nvfp4_short : most.nvfp4);
+  const double route = saves_route ? kRouteShare : 0;
+  return loss / units * (1 + route) <= (tile_class(problem) == TileClass::mxfp4 ? most.mxfp4 : is_short ? most.nvfp4_short : most.nvfp4);
 }
 
 DirectChoice direct_fc1_tile(const Problem& problem, const DeviceSpec& device) {

@@ -17,8 +17,9 @@ const TileChoice& choose_tile(const Problem& problem, const DeviceSpec& device, 
 /// The tile where CTAs find their blocks themselves: few routes, hence few CTAs.
 const TileChoice& choose_self_routed_tile(const Problem& problem, const DeviceSpec& device, KernelKind kind, const TileRule& rule, i64 tokens);
 
-/// Whether the few routes of `tokens` tokens fill w16's persistent CTAs well enough to be faster than the portable family's.
-bool wgmma_fills(const Problem& problem, const DeviceSpec& device, i64 tokens);
+/// Whether the few routes of `tokens` tokens fill w16's persistent CTAs well enough to be faster than the portable family's, which
+/// may save the routing kernel.
+bool wgmma_fills(const Problem& problem, const DeviceSpec& device, i64 tokens, bool saves_route);
 
 /// Kernels of a direct launch.
 struct DirectChoice {

@@ -34,7 +34,7 @@ constexpr Case kCases[] = {
     {17, "store_matrix_x4_transposed, barrier_of", Nearness::same_words, 0, false, true},
     {18, "wgmma<bf16, 8>, integers", Nearness::same_words, 0, false, true},
     {19, "wgmma<bf16, 48>, integers", Nearness::same_words, 0, false, true},
-    {20, "wgmma<f16, 64>, integers", Nearness::same_words, 0, false, true},
+    {20, "wgmma<bf16, 64>, integers", Nearness::same_words, 0, false, true},
 };
 
 float float_of(std::uint32_t bits) { return std::bit_cast<float>(bits); }

@@ -201,7 +201,7 @@ W4MOE_INLINE void run_case(i32 which, const u32* in, u32* out, const Conformance
       break;
     case 18: wgmma<DType::bf16, 8>(in, out); break;
     case 19: wgmma<DType::bf16, 48>(in, out); break;
-    case 20: wgmma<DType::f16, 64>(in, out); break;
+    case 20: wgmma<DType::bf16, 64>(in, out); break;
 #endif
     default: break;
   }

@@ -3,7 +3,7 @@
 namespace w4moe::lockstep {
 namespace {
 
-constexpr const char* kFillBarrier = "      table[r] = row;\n    }\n    ops::barrier();";
+constexpr const char* kFillBarrier = "        table[r] = row_of(a, a.sorted_pairs[found.block.first_slot + r]);\n      }\n    }\n    ops::barrier();";
 
 constexpr Fault kFaults[] = {
     // Missing barriers.
@@ -12,7 +12,7 @@ constexpr Fault kFaults[] = {
      "store_partials<V>(acc, shared);"},
     {"missing barrier: partial sums of FC2", FaultCase::portable, "kernels/fc2.cuh", "store_partials<V>(acc, shared);\n    ops::barrier();",
      "store_partials<V>(acc, shared);"},
-    {"missing barrier: the row table of FC1", FaultCase::portable, "kernels/fc1.cuh", kFillBarrier, "      table[r] = row;\n    }", false, true},
+    {"missing barrier: the row table of FC1", FaultCase::portable, "kernels/fc1.cuh", kFillBarrier, "        table[r] = row_of(a, a.sorted_pairs[found.block.first_slot + r]);\n      }\n    }", false, true},
     {"missing barrier: counts of the routing kernel", FaultCase::portable, "kernels/route.cuh",
      "for (i32 e = thread; e < a.experts; e += kThreads) counts[e] = 0;\n    ops::barrier();",
      "for (i32 e = thread; e < a.experts; e += kThreads) counts[e] = 0;", false, true},

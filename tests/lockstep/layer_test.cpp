@@ -1,6 +1,8 @@
 // Whole layers of the portable family: the kernels that a GPU runs, compiled unchanged, through plan, packer and launches.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+
 #include "tests/lockstep/layer.hpp"
 
 using namespace w4moe;
@@ -79,7 +81,7 @@ TEST_CASE("R1: ids outside 0..E-1 contribute nothing") {
 
 TEST_CASE("N11: the CTAs of few routes find their blocks whatever the ids are") {
   LayerCase c = layer(128, 64, kMxfp4, Activation::relu2);
-  c.problem.shape.experts = 48;
+  c.problem.shape.experts = 96;
   c.problem.shape.topk = 8;
   c.tokens = 6;  // 48 routes
   c.problem.shape.max_tokens = 6;
@@ -92,8 +94,11 @@ TEST_CASE("N11: the CTAs of few routes find their blocks whatever the ids are") 
   with([](i64 p) { return p; });                                      // each its own
   with([](i64) { return 17; });                                       // one expert: six blocks of eight
   with([](i64 p) { return p % 8 < 3 ? 5 : p % 3; });                  // repeated inside a token
-  with([](i64 p) { return p < 20 ? 3 : p < 25 ? -1 : p % 2 == 0 ? 48 : 47; });  // blocks of 8, 8, 4, ids of nobody, 16 and a rest
-  with([](i64) { return -1; });
+  with([](i64 p) { return p < 20 ? 3 : p < 25 ? -1 : p % 2 == 0 ? 96 : 47; });  // blocks of 8, 8, 4, ids of nobody, 16 and a rest
+  c.ids.assign(48, -1);
+  const LayerResult none = run_layer(exact(c));
+  CHECK(none.error == "");
+  CHECK(std::all_of(none.out.begin(), none.out.end(), [](u16 bits) { return bits == 0; }));
   c.problem.weight_on_input = true;
   c.problem.has_bias = true;
   c.id_type = IdType::i64;

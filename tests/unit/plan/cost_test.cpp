@@ -124,7 +124,7 @@ TEST_CASE("cost model: predictions of measured layers") {
       const Plan plan = *make_plan(measured(row["shape"]), named_device(Arch::sm_90a));
       const i64 tokens = row["m"];
       const Bucket& bucket = plan.bucket_for(tokens);
-      if (names_of(plan, bucket) != row["variant"]) continue;  // measured with kernels that are no longer picked
+      if (names_of(plan, bucket) != row["variant"].get<std::string>()) continue;  // measured with kernels that are no longer picked
       const std::optional<double> us = predict_us(plan, bucket, tokens);
       if (!us) continue;
       INFO(row["shape"] << " m = " << tokens << ": measured " << row["us_graph"] << " us, predicted " << *us);

@@ -116,19 +116,19 @@ TEST_CASE("launches: a single token takes the direct kernels, with a block for e
 
 TEST_CASE("launches: few routes take FC1, FC2 and combine, which find their blocks in the ids") {
   const Plan plan = small_plan();
-  const Bucket& bucket = plan.bucket_for(3);
+  const Bucket& bucket = plan.bucket_for(2);
   REQUIRE(bucket.self_routed);
-  RunArgs run = run_args(3);
+  RunArgs run = run_args(2);
   run.ids_row_stride_elems = 5;
   const LaunchSequence launches = make_launches(plan, bucket, at(0x1000000), at(0x2000000), run);
   REQUIRE(launches.size() == 3);
   CHECK(std::vector<int>{launches[0].kernel, launches[1].kernel, launches[2].kernel} == plan.launched_by(bucket));
   const Variant& v1 = plan.kernels[static_cast<std::size_t>(bucket.fc1)].variant;
-  CHECK(launches[0].grid_x == static_cast<u64>(3 * 2 * v1.row_tiles()));  // any pair may begin a block
+  CHECK(launches[0].grid_x == static_cast<u64>(2 * 2 * v1.row_tiles()));  // any pair may begin a block
   for (const DirectRoutes& direct : {args_of<Fc1Args>(launches[0]).direct, args_of<Fc2Args>(launches[1]).direct}) {
     CHECK(direct.ids == run.ids);
     CHECK(direct.ids_row_stride_elems == 5);
-    CHECK(direct.tokens == 3);
+    CHECK(direct.tokens == 2);
     CHECK(direct.experts == 8);
   }
 }
