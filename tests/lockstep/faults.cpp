@@ -13,6 +13,10 @@ constexpr Fault kFaults[] = {
     {"missing barrier: partial sums of FC2", FaultCase::portable, "kernels/fc2.cuh", "store_partials<V>(acc, shared);\n    ops::barrier();",
      "store_partials<V>(acc, shared);"},
     {"missing barrier: the row table of FC1", FaultCase::portable, "kernels/fc1.cuh", kFillBarrier, "        table[r] = row_of(a, a.sorted_pairs[found.block.first_slot + r]);\n      }\n    }", false, true},
+    {"missing barrier: a CTA that finds its block", FaultCase::self_routed, "device/block_rows.h",
+     "if (ops::lane_index() == 0) words[ops::warp_index()] = mine;\n  ops::barrier();", "if (ops::lane_index() == 0) words[ops::warp_index()] = mine;", false, true},
+    {"off by one: pairs before a block that a CTA finds", FaultCase::self_routed, "device/block_rows.h",
+     "before_first += ops::count_bits(bits & lanes_below(lanes_first));", "before_first += ops::count_bits(bits & lanes_below(lanes_first + 1));"},
     {"missing barrier: counts of the routing kernel", FaultCase::portable, "kernels/route.cuh",
      "for (i32 e = thread; e < a.experts; e += kThreads) counts[e] = 0;\n    ops::barrier();",
      "for (i32 e = thread; e < a.experts; e += kThreads) counts[e] = 0;", false, true},
@@ -100,6 +104,13 @@ LayerCase case_for(FaultCase where) {
       c.tokens = 1;
       c.ids = {3, 1};
       c.fillings = {0xff, 0x5b};
+      break;
+    case FaultCase::self_routed:
+      c = LayerCase{};
+      c.problem = test::small_problem(256, 160, 64);
+      c.problem.shape.topk = 8;
+      c.tokens = 4;
+      for (i64 p = 0; p < 32; ++p) c.ids.push_back(p * 5 % 7);
       break;
     case FaultCase::half: c.problem.dtype = DType::f16; break;
     case FaultCase::overlap:

@@ -15,6 +15,7 @@ enum class FaultCase {
   deep,            ///< several units a warp, the last stage half filled
   many_groups,     ///< a short last group of strips
   direct,          ///< one token
+  self_routed,     ///< few routes, no routing kernel
   half,            ///< fp16
   overlap,         ///< all CTAs of a grid at a time
   wgmma,           ///< the wgmma family at several tiles a CTA

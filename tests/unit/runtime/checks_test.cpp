@@ -172,6 +172,6 @@ TEST_CASE("bind checks: grids and shared memory beyond the device are refused") 
   tight.device.shared_optin_bytes = 1024;
   CHECK(has(error_of(check_grids(tight), ErrorCode::unsupported), "1024"));
   Plan huge = plan;
-  huge.buckets.back().last_tokens = i64{1} << 33;
+  huge.buckets.back().last_tokens = i64{1} << 36;
   CHECK(has(error_of(check_grids(huge), ErrorCode::unsupported), "2147483647"));
 }

@@ -128,8 +128,8 @@ TEST_CASE("R01: two devices, one engine: each run uses the function of its own c
   // The current context does not matter, and is the same afterwards.
   for (const driver::Context current : {first, second, driver::Context{}}) {
     FakeDriver::set_current(current);
-    must(layer.engine.run(*layer.binding, stream0, layer.memory->args(2)));
-    must(layer.engine.run(binding1, stream1, memory1.args(2)));
+    must(layer.engine.run(*layer.binding, stream0, layer.memory->args(3)));
+    must(layer.engine.run(binding1, stream1, memory1.args(3)));
     CHECK(FakeDriver::current() == current);
   }
   const std::vector<FakeLaunch> launches = world.driver.launches();

@@ -93,7 +93,7 @@ TEST_CASE("N12: no tokens, eagerly and in a capture: nothing is called, and the 
   CHECK(world.driver.calls().empty());
   const auto graph = must(driver::OwnedGraph::capture(world.driver.table(), stream, [&] { return layer.engine.run(*layer.binding, stream, RunArgs{}); }));
   CHECK(must(graph.node_count()) == 0);
-  must(layer.engine.run(*layer.binding, stream, layer.memory->args(2)));
+  must(layer.engine.run(*layer.binding, stream, layer.memory->args(3)));
   CHECK(world.driver.count("launch_kernel_ex") == 4);
 }
 
@@ -185,7 +185,7 @@ TEST_CASE("C26: driver failures are returned with call, kernel, target, driver a
   FakeWorld world;
   Layer layer(world);
   world.driver.fail("launch_kernel_ex", driver::kOutOfMemory, 1);
-  const std::string message = error_of(layer.engine.run(*layer.binding, nullptr, layer.memory->args(2)), ErrorCode::driver);
+  const std::string message = error_of(layer.engine.run(*layer.binding, nullptr, layer.memory->args(3)), ErrorCode::driver);
   CHECK(has(message, "fc1"));
   CHECK(has(message, "cuLaunchKernelEx"));
 }
