@@ -110,6 +110,7 @@ LayerCase case_for(FaultCase where) {
       c.problem = test::small_problem(256, 160, 64);
       c.problem.shape.topk = 8;
       c.tokens = 4;
+      c.pins = {"portable"};
       for (i64 p = 0; p < 32; ++p) c.ids.push_back(p * 5 % 7);
       break;
     case FaultCase::half: c.problem.dtype = DType::f16; break;
