@@ -200,12 +200,16 @@ Json gpu_row(const driver::DriverTable& table, Engine& engine, const Problem& pr
     SourceWeights source = layer.source;
     if (on_device) {
       source.on_device = true;
-      for_each_weight_tensor(source, [&](SourceTensor& tensor) {
+      const auto to_device = [&](SourceTensor& tensor) {
         const i64 bytes = covered_bytes(tensor);
         uploaded.push_back(must(driver::DeviceBuffer::allocate(table, bytes), "source"));
         must(uploaded.back().upload(tensor.data, bytes), "upload");
         tensor.data = uploaded.back().data();
-      });
+      };
+      for_each_weight_tensor(source, to_device);
+      for (SourceMatrix* matrix : {&source.gate_up, &source.gate, &source.up, &source.down}) {
+        for (SourceTensor& bias : matrix->bias) to_device(bias);
+      }
     }
     const i64 workspace_bytes = must(prepare_workspace_bytes(problem, source), "workspace");
     const driver::DeviceBuffer workspace = must(driver::DeviceBuffer::allocate(table, workspace_bytes), "workspace");
