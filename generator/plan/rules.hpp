@@ -19,7 +19,8 @@ inline constexpr std::array<TileRule, 4> kPortableRules{{{"n8", 4}, {"n16", 14},
 
 /// The ladder where the wgmma family serves. Within the first rule, w16 takes over from n8 where its tall tiles come out even on the
 /// multiprocessors: wgmma_fills(). An expert's routes are cut into blocks of one size, so beyond 85 routes whichever leaves less of
-/// its last width empty takes turns. Between the measured cells each end lies where the cost model sees both neighbours level, so that no m is slower than the next.
+/// its last width empty takes turns. Between the measured cells an end lies where the cost model sees both neighbours level, or
+/// between two points of a scan on the GPU: docs/benchmarks/prefill-notes.md.
 inline constexpr std::array<TileRule, 14> kWgmmaRules{{{"n8", 2},
                                                       {"w16", 8, Family::wgmma},
                                                       {"w24", 17, Family::wgmma},
