@@ -55,6 +55,12 @@ struct WgmmaConsumer {
     for (i32 b = 0; b < kBlocks; ++b) load_shared_unit<V.format>(to[b], group + (first_strip % kGroupStrips + b) * kUnitBytes);
   }
 
+  /// The warp is done with a stage: what all its lanes have read of it comes before the one arrival.
+  W4MOE_INLINE void free_stage(i32 at) const {
+    ops::warp_sync();
+    if (ops::lane_index() == 0) ops::async_barrier_arrive(shared.empty(at));
+  }
+
   W4MOE_INLINE void wait_full() const {
     ops::async_barrier_wait(shared.full(stage.index), stage.parity);
     ops::fence_async_shared();  // the tokens came by copies of the generic proxy
@@ -109,7 +115,7 @@ struct WgmmaConsumer {
     }
     ops::wgmma_wait<1>();  // the group before this one is done: its operand buffer is free, and so is the stage it was last to read
     if constexpr (U == 0 && Q == 0) {
-      if (previous >= 0 && ops::lane_index() == 0) ops::async_barrier_arrive(shared.empty(previous));
+      if (previous >= 0) free_stage(previous);
     }
     if constexpr (Q + 1 < kUnitGroups) {
       unpack_group<Q + 1>(units, a[kBuffer ^ 1]);
@@ -147,7 +153,7 @@ struct WgmmaConsumer {
       previous = at;
     }
     ops::wgmma_wait<0>();
-    if (ops::lane_index() == 0) ops::async_barrier_arrive(shared.empty(previous));
+    free_stage(previous);
   }
 };
 

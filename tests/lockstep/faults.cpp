@@ -13,6 +13,9 @@ constexpr Fault kFaults[] = {
     {"missing barrier: partial sums of FC2", FaultCase::portable, "kernels/fc2.cuh", "store_partials<V>(acc, shared);\n    ops::barrier();",
      "store_partials<V>(acc, shared);"},
     {"missing barrier: the row table of FC1", FaultCase::portable, "kernels/fc1.cuh", kFillBarrier, "        table[r] = row_of(a, a.sorted_pairs[found.block.first_slot + r]);\n      }\n    }", false, true},
+    {"missing barrier: a stage is freed by one lane for all", FaultCase::wgmma_ring, "device/wgmma_consumer.h",
+     "    ops::warp_sync();\n    if (ops::lane_index() == 0) ops::async_barrier_arrive(shared.empty(at));",
+     "    if (ops::lane_index() == 0) ops::async_barrier_arrive(shared.empty(at));"},
     {"missing barrier: a CTA that finds its block", FaultCase::self_routed, "device/block_rows.h",
      "if (ops::lane_index() == 0) words[ops::warp_index()] = mine;\n  ops::barrier();", "if (ops::lane_index() == 0) words[ops::warp_index()] = mine;", false, true},
     {"off by one: pairs before a block that a CTA finds", FaultCase::self_routed, "device/block_rows.h",
@@ -112,6 +115,11 @@ LayerCase case_for(FaultCase where) {
       c.tokens = 4;
       c.pins = {"portable"};
       for (i64 p = 0; p < 32; ++p) c.ids.push_back(p * 5 % 7);
+      break;
+    case FaultCase::wgmma_ring:
+      c.problem = test::small_problem(512, 256, 8);
+      c.tile.reset();
+      c.pins = {"w16"};
       break;
     case FaultCase::half: c.problem.dtype = DType::f16; break;
     case FaultCase::overlap:

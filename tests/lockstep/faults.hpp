@@ -18,6 +18,7 @@ enum class FaultCase {
   self_routed,     ///< few routes, no routing kernel
   half,            ///< fp16
   overlap,         ///< all CTAs of a grid at a time
+  wgmma_ring,      ///< its ring of stages goes round before the tables do
   wgmma,           ///< the wgmma family at several tiles a CTA
 };
 
